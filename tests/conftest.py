@@ -1,0 +1,29 @@
+"""Folders that tests read: our own fixtures and, where present, the originals' data."""
+
+from pathlib import Path
+
+import pytest
+
+
+def repository_root() -> Path:
+    """The nearest folder above this file that holds the repository."""
+    here = Path(__file__).resolve()
+    for folder in here.parents:
+        if (folder / "pyproject.toml").exists() or (folder / ".git").exists():
+            return folder
+    return here.parents[1]
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """`../shared` beside the repository: data of the original programs, not distributed with it."""
+    folder = repository_root().parent / "shared"
+    if not folder.is_dir():
+        pytest.skip("the originals' data (../shared) is not here")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def fixtures() -> Path:
+    """`tests/fixtures`: tiny models with the outputs the numpy reference gives for them."""
+    return repository_root() / "tests" / "fixtures"
