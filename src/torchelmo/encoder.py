@@ -1,0 +1,248 @@
+"""From lists of words to layers: distinct words spelt and computed once, sentences batched by
+length.
+
+The vector of a word before context depends on its spelling alone, so the character CNN runs once
+per distinct word and the result is kept in a cache of bounded size. Batches are filled up to a
+token budget; a batch that does not fit in memory is halved and tried again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchelmo.config import BEGIN, END
+from torchelmo.errors import InputError
+from torchelmo.nn.bilm import BiLM
+from torchelmo.nn.lstm import State
+from torchelmo.nn.output import Layers
+from torchelmo.text.batching import WordTable, by_tokens
+from torchelmo.text.characters import Characters, Ids
+from torchelmo.text.vocabulary import Vocabulary
+
+BLOCK = 128  # words a character CNN call: enough to fill the matrix products, small in memory
+SPELLINGS = (8, 12, 16, 24)  # words are grouped by length, so that short ones cost less
+CACHE_BYTES = 32 << 20
+CPU_BATCH_TOKENS, GPU_BATCH_TOKENS = 1024, 16_384  # larger gains little and costs memory
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Sentences as the network takes them: `<S>`, `</S>` and the distinct words, and where each
+    stands."""
+
+    characters: Tensor | None  # (U, C) ids
+    words: Tensor | None  # (U,) rows of the word table
+    index: Tensor  # (B, T+2): which of the U stands at each position
+    lengths: tuple[int, ...]  # words of each sentence, boundaries not counted
+
+    def to(self, device: torch.device | str) -> Batch:
+        """Return the batch on another device."""
+
+        def move(tensor: Tensor | None) -> Tensor | None:
+            return None if tensor is None else tensor.to(device)
+
+        moved = replace(self, characters=move(self.characters), words=move(self.words))
+        return replace(moved, index=self.index.to(device))
+
+
+class Encoder:
+    """Spells words and runs a biLM over them, without gradients."""
+
+    def __init__(
+        self,
+        bilm: BiLM,
+        characters: Characters | None,
+        words: Vocabulary | None = None,
+        *,
+        escape_boundaries: bool = False,
+        cache_bytes: int = CACHE_BYTES,
+    ) -> None:
+        """Take the network, how it spells words, and the table of its input words (if any)."""
+        if bilm.config.words is not None and words is None:
+            raise InputError("this model reads whole words: give its vocabulary file")
+        self.bilm, self.characters, self.words = bilm, characters, words
+        self.escape_boundaries, self.cache_bytes = escape_boundaries, cache_bytes
+        self._cache = _Cache(cache_bytes)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the network is."""
+        return next(self.bilm.parameters()).device
+
+    def batch(self, sentences: Sequence[Sequence[str]]) -> Batch:
+        """Spell the distinct words of sentences, for a pass with gradients."""
+        table = WordTable()
+        numbers = [table.ids(sentence) for sentence in sentences]
+        characters, words = self._spell(list(table), boundaries=True)
+        lengths = tuple(map(len, sentences))
+        return Batch(characters, words, _index(numbers), lengths)
+
+    @torch.no_grad()
+    def vectors(self, words: Sequence[str], *, whole_blocks: bool = False) -> Tensor:
+        """Return the context-free vectors of `<S>`, `</S>` and distinct words, (2 + n, P).
+
+        With `whole_blocks` each computation has the same shape, so that a word's vector has the
+        same bits whatever other words are asked for.
+        """
+        keys = [None, None, *words]  # a boundary is never mistaken for a word that looks like it
+        with self._cache.lock:
+            self._cache.validate(self.bilm)
+            missing = [w for w in words if w not in self._cache.slots]
+            fresh = self._compute(missing, whole_blocks)  # (2 + m, P)
+            out = fresh.new_empty(len(keys), fresh.shape[1])
+            out[:2] = fresh[:2]
+            new = dict(zip(missing, range(2, len(fresh)), strict=True))
+            from_fresh = [(i, new[w]) for i, w in enumerate(words, 2) if w in new]
+            from_cache = [(i, self._cache.slots[w]) for i, w in enumerate(words, 2) if w not in new]
+            for source, pairs in ((fresh, from_fresh), (self._cache.store, from_cache)):
+                if pairs and source is not None:
+                    target, origin = torch.tensor(pairs, device=out.device).unbind(1)
+                    out[target] = source[origin]
+            self._cache.add(missing, fresh[2:])
+        return out
+
+    def run(
+        self,
+        sentences: Sequence[Sequence[str]],
+        *,
+        batch_tokens: int | None = None,
+        state: State | None = None,
+        boundaries: bool = False,
+        whole_blocks: bool = False,
+    ) -> Iterator[tuple[list[int], Layers]]:
+        """Yield batches as sentence numbers with their layers, longest sentences first.
+
+        With a state, sentence r is batch row r of it, and batches come in order. `batch_tokens`
+        bounds the memory of a batch, boundaries counted; None chooses by device.
+        """
+        if batch_tokens is None:
+            batch_tokens = CPU_BATCH_TOKENS if self.device.type == "cpu" else GPU_BATCH_TOKENS
+        table = WordTable()
+        numbers = [table.ids(sentence) for sentence in sentences]
+        vectors = self.vectors(list(table), whole_blocks=whole_blocks)
+        lengths = list(map(len, sentences))
+        groups = by_tokens(lengths, batch_tokens, in_order=state is not None)
+        groups.reverse()  # a stack: the next group is the last
+        while groups:
+            group = groups.pop()
+            try:
+                with torch.no_grad():
+                    layers = self.bilm(
+                        vectors,
+                        _index([numbers[i] for i in group]).to(vectors.device),
+                        [lengths[i] for i in group],
+                        state=state,
+                        first_row=group[0] if state is not None else 0,
+                        boundaries=boundaries,
+                    )
+            except (MemoryError, RuntimeError) as error:
+                if len(group) < 2 or not _out_of_memory(error):
+                    raise
+                half = len(group) // 2
+                groups += [group[half:], group[:half]]
+                continue
+            yield group, layers
+
+    def _spell(
+        self, words: Sequence[str], *, boundaries: bool
+    ) -> tuple[Tensor | None, Tensor | None]:
+        characters, numbers = None, None
+        if self.characters is not None:
+            rows = self._rows(words)
+            if boundaries:
+                ends = [self.characters.boundary(end=end) for end in (False, True)]
+                rows = np.concatenate([np.stack(ends), rows])
+            characters = torch.from_numpy(rows.astype(np.int64)).to(self.device)
+        if self.words is not None:
+            # A word that the character scheme cuts was cut in the table of words as well.
+            room = self.characters.max_characters - 2 if self.characters else None
+            marks = [BEGIN, END] if boundaries else []
+            ids = self.words.ids([*marks, *(w[:room] for w in words)])
+            numbers = torch.from_numpy(ids.astype(np.int64)).to(self.device)
+        return characters, numbers
+
+    def _rows(self, words: Sequence[str]) -> Ids:
+        assert self.characters is not None
+        return self.characters.encode(words, escape_boundaries=self.escape_boundaries)
+
+    def _compute(self, words: Sequence[str], whole_blocks: bool) -> Tensor:
+        """Return vectors of the boundaries and of words, (2 + n, P), in blocks by length."""
+        characters, numbers = self._spell(words, boundaries=True)
+        token = self.bilm.token
+        if characters is None or self.characters is None:
+            vectors: Tensor = token(characters, numbers)
+            return vectors
+        spelt = (characters != self.characters.padding).sum(dim=1)
+        parameter = next(token.parameters())
+        width = self.bilm.config.lstm.projection
+        out = parameter.new_empty(len(characters), width)
+        shortest = 0
+        for longest in (*SPELLINGS, self.characters.max_characters):
+            chosen = ((spelt > shortest) & (spelt <= longest)).nonzero().squeeze(1)
+            shortest = longest
+            for block in chosen.split(BLOCK):
+                rows = block
+                if whole_blocks and len(block) < BLOCK:
+                    rows = torch.cat([block, block[:1].expand(BLOCK - len(block))])
+                picked = None if numbers is None else numbers[rows]
+                out[block] = token(characters[rows], picked, longest)[: len(block)]
+        return out
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_cache": None}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.__dict__.update(state)
+        self._cache = _Cache(self.cache_bytes)
+
+
+class _Cache:
+    """Vectors of words by spelling; emptied when full, or when the weights have changed."""
+
+    def __init__(self, capacity: int) -> None:
+        self.lock = threading.Lock()
+        self.capacity = capacity  # bytes
+        self.slots: dict[str, int] = {}
+        self.store: Tensor | None = None  # (words, P)
+        self._version: tuple[object, ...] = ()
+
+    def validate(self, bilm: BiLM) -> None:
+        version = tuple((p.data_ptr(), p._version, p.dtype) for p in bilm.token.parameters())
+        if version != self._version:
+            self.slots, self.store, self._version = {}, None, version
+
+    def add(self, words: Sequence[str], vectors: Tensor) -> None:
+        if not words:
+            return
+        room = max(self.capacity // (vectors.shape[1] * vectors.element_size()), 1)
+        if len(self.slots) + len(words) > room:
+            self.slots, self.store = {}, None
+        words = words[:room]
+        needed = len(self.slots) + len(words)
+        if self.store is None or needed > len(self.store):
+            grown = vectors.new_empty(min(max(needed, 2 * len(self.slots)), room), vectors.shape[1])
+            if self.store is not None:
+                grown[: len(self.slots)] = self.store[: len(self.slots)]
+            self.store = grown
+        self.store[len(self.slots) : needed] = vectors[: len(words)]
+        self.slots.update(zip(words, range(len(self.slots), needed), strict=True))
+
+
+def _index(numbers: Sequence[np.ndarray[tuple[int], np.dtype[np.int64]]]) -> Tensor:
+    """Lay out word numbers as (B, T+2) rows of `vectors`: 0 is `<S>`, 1 `</S>`, words from 2."""
+    longest = max(map(len, numbers), default=0)
+    index = np.zeros((len(numbers), longest + 2), dtype=np.int64)
+    for row, ids in zip(index, numbers, strict=True):
+        row[1 : len(ids) + 1] = ids + 2
+        row[len(ids) + 1] = 1
+    return torch.from_numpy(index)
+
+
+def _out_of_memory(error: BaseException) -> bool:
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "memory" in str(error)

@@ -1,0 +1,1 @@
+"""Files of this and other programs, each read into and written from one `Model`."""

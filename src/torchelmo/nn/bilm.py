@@ -1,0 +1,122 @@
+"""The bidirectional language model: a token layer and two separate stacks of LSTMs.
+
+The forward stack reads `<S> w1 .. wn </S>`, the backward stack the same from the right. They share
+the token layer and nothing else; no layer sees the other direction. From the second layer on, a
+layer's input is added to its output (after the clip, and not to the recurrent state).
+
+A step whose output nobody sees is left out: without carried state and without boundaries in the
+output, the forward stack need not read `</S>` nor the backward stack `<S>`. No number changes by
+it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from torchelmo.config import ElmoConfig
+from torchelmo.nn.char_cnn import TokenLayer
+from torchelmo.nn.lstm import LstmLayer, State
+from torchelmo.nn.output import Layers
+
+
+class BiLM(nn.Module):
+    """Token vectors in, all layers out."""
+
+    def __init__(self, config: ElmoConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.token = TokenLayer(config)
+        count = config.lstm.layers
+        self.forward_layers = nn.ModuleList(LstmLayer(config.lstm) for _ in range(count))
+        self.backward_layers = nn.ModuleList(LstmLayer(config.lstm) for _ in range(count))
+
+    def forward(
+        self,
+        vectors: Tensor,
+        index: Tensor,
+        lengths: Sequence[int],
+        *,
+        state: State | None = None,
+        first_row: int = 0,
+        boundaries: bool = False,
+    ) -> Layers:
+        """Contextualise a batch.
+
+        Args:
+            vectors: (U, P), the token layer's vectors of the batch's distinct words.
+            index: (B, T+2), which vector stands where: `<S>`, the words, `</S>`, then anything.
+            lengths: words of each sentence, boundaries not counted.
+            state: carries memory between batches; None starts every sentence from zero.
+            first_row: the state's row that belongs to the first sentence.
+            boundaries: keep `<S>` and `</S>` in the output.
+        """
+        whole = boundaries or state is not None
+        steps = _Steps(lengths, 2 if whole else 1, index.device)
+        rows, times = steps.rows, steps.times
+        sentence = torch.arange(steps.total.shape[0], device=index.device)
+        last = torch.as_tensor(list(lengths), device=index.device) + 1  # position of </S>
+
+        halves = []
+        for name, stack, positions in (
+            ("forward", self.forward_layers, times),
+            ("backward", self.backward_layers, last[rows] - times),
+        ):
+            x = vectors[index[rows, positions]]  # (N, P) packed
+            outputs = self._stack(name, stack, x, steps, state, first_row)
+            # where[r, p]: the packed row that holds position p of sentence r
+            where = torch.zeros_like(index)
+            where[rows, positions] = torch.arange(rows.shape[0], device=index.device)
+            halves.append((outputs, where))
+
+        begin, extra = (0, 2) if boundaries else (1, 0)
+        out_lengths = tuple(n + extra for n in lengths)
+        place = torch.as_tensor(out_lengths, device=index.device)
+        sentence = sentence.repeat_interleave(place)  # (M,) the sentence of each output row
+        start = (place.cumsum(0) - place)[sentence]
+        position = torch.arange(sentence.shape[0], device=index.device) - start + begin
+        token = vectors[index[sentence, position]]  # (M, P)
+        layers = [torch.cat([token, token], dim=1)]
+        for level in range(len(self.forward_layers)):
+            sides = [outputs[level][where[sentence, position]] for outputs, where in halves]
+            layers.append(torch.cat(sides, dim=1))
+        return Layers(torch.stack(layers), out_lengths, boundaries)
+
+    def _stack(
+        self,
+        name: str,
+        stack: nn.ModuleList,
+        x: Tensor,
+        steps: _Steps,
+        state: State | None,
+        first_row: int,
+    ) -> list[Tensor]:
+        """Run one direction; return each layer's packed outputs (N, P)."""
+        cells, batch = self.config.lstm.cells, steps.total.shape[0]
+        outputs: list[Tensor] = []
+        for level, layer in enumerate(stack):
+            memory = state or State()
+            h, c = memory.get(f"{name}.{level}", first_row, batch, x, cells)
+            y, h, c = layer(x, steps.sizes, h[steps.order], c[steps.order])
+            if state is not None:
+                state.put(f"{name}.{level}", first_row, h[steps.inverse], c[steps.inverse])
+            x = y + x if level > 0 and self.config.lstm.residual else y
+            outputs.append(x)
+        return outputs
+
+
+class _Steps:
+    """The packed order of a ragged batch: step by step, longest sentences first."""
+
+    def __init__(self, lengths: Sequence[int], extra: int, device: torch.device) -> None:
+        self.total = torch.tensor(list(lengths), dtype=torch.long) + extra  # steps of each row
+        order = torch.argsort(self.total, descending=True, stable=True)
+        longest = int(self.total.max()) if len(lengths) else 0
+        active = torch.arange(longest).unsqueeze(1) < self.total[order]  # (T, B)
+        self.sizes: list[int] = active.sum(dim=1).tolist()
+        times, sorted_rows = active.nonzero(as_tuple=True)  # (N,), step after step
+        self.order = order.to(device)
+        self.inverse = torch.argsort(order).to(device)
+        self.rows, self.times = order[sorted_rows].to(device), times.to(device)

@@ -1,0 +1,1 @@
+"""Pure functions on tensors; `reference` is the readable version of each."""

@@ -1,0 +1,73 @@
+"""The readable version of each operation, differentiable, on any device and float dtype.
+
+Sequences are *packed*: all rows that take step 0, then all rows that take step 1, and so on, with
+rows sorted by falling length, so that `sizes[t]` rows take step t and no padding is ever computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+class LstmWeights(NamedTuple):
+    """One layer of one direction; gates are stacked in the order input, forget, candidate,
+    output."""
+
+    input: Tensor  # (4H, P_in)
+    recurrent: Tensor  # (4H, P)
+    bias: Tensor  # (4H,), the forget bias included
+    projection: Tensor | None  # (P, H)
+
+
+def lstmp(
+    x: Tensor,  # (N, P_in) packed
+    sizes: Sequence[int],  # rows at each step, falling
+    weights: LstmWeights,
+    h: Tensor,  # (B, P)
+    c: Tensor,  # (B, H)
+    cell_clip: float | None = None,
+    projection_clip: float | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Run an LSTM with projection; return its packed outputs (N, P) and each row's last h and c.
+
+    The cell is clipped before its tanh, and the clipped value is carried. The projected state is
+    clipped after the projection; without a projection there is no such clip, as in the original
+    program.
+    """
+    from_input = F.linear(x, weights.input, weights.bias)  # (N, 4H), all steps in one product
+    recurrent = weights.recurrent.t()
+    outputs: list[Tensor] = []
+    ended: list[tuple[Tensor, Tensor]] = []  # final states of rows that are done, shortest first
+    start = 0
+    for size in sizes:
+        if size < h.shape[0]:
+            ended.append((h[size:], c[size:]))
+            h, c = h[:size], c[:size]
+        z = torch.addmm(from_input[start : start + size], h, recurrent)  # (size, 4H)
+        i, f, g, o = z.chunk(4, dim=1)
+        c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+        if cell_clip is not None:
+            c = c.clamp(-cell_clip, cell_clip)
+        h = torch.sigmoid(o) * torch.tanh(c)  # (size, H)
+        if weights.projection is not None:
+            h = F.linear(h, weights.projection)  # (size, P)
+            if projection_clip is not None:
+                h = h.clamp(-projection_clip, projection_clip)
+        outputs.append(h)
+        start += size
+    last = [(h, c), *reversed(ended)]
+    packed = torch.cat(outputs) if outputs else h[:0]
+    return packed, torch.cat([h for h, _ in last]), torch.cat([c for _, c in last])
+
+
+def char_conv_max(
+    embedded: Tensor,  # (n, d, C) characters of n words
+    filters: Sequence[tuple[Tensor, Tensor]],  # (count, d, width) and (count,)
+) -> Tensor:
+    """Convolve each word with each filter and take the maximum over positions, (n, F)."""
+    return torch.cat([F.conv1d(embedded, w, b).amax(dim=2) for w, b in filters], dim=1)
