@@ -121,6 +121,7 @@ class ElmoConfig:
     lstm: LstmConfig = field(default_factory=LstmConfig)
     token_projection: bool = True  # a linear layer from the token vector to the LSTM's input
     vocabulary: int | None = None  # targets of the softmax
+    boundaries: tuple[str, str] = (BEGIN, END)  # the words that stand for a sentence's two ends
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     training: Json = field(default_factory=dict)  # what is known of the training run
     format_version: str = FORMAT_VERSION
@@ -208,7 +209,7 @@ def nearest(word: str, known: typing.Iterable[str]) -> str:
     return ", known are " + ", ".join(names) if names else ""
 
 
-def _convert(hint: Any, value: object, where: str) -> object:  # a type hint is of no one type
+def _convert(hint: Any, value: object, where: str) -> object:  # noqa: ANN401 - a type hint
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin in (types.UnionType, typing.Union):
         if value is None and type(None) in args:

@@ -19,7 +19,6 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from torchelmo.config import ElmoConfig
 from torchelmo.encoder import Batch, Encoder
 from torchelmo.errors import InputError
 from torchelmo.formats import load, native
@@ -40,8 +39,7 @@ MixKind = Literal["learned", "average", "top"] | int
 
 @dataclass(frozen=True)
 class ElmoOutput:
-    """One pass: a padded (B, T, D) tensor for each mix, the mask (B, T), and the layers
-    themselves."""
+    """One pass: each mix as padded (B, T, D), the mask (B, T), and the layers themselves."""
 
     mixes: list[Tensor]
     mask: Tensor
@@ -77,7 +75,7 @@ class Elmo(nn.Module):
         config = model.config
         characters = None
         if config.characters is not None:
-            characters = Characters(config.characters, model.alphabet)
+            characters = Characters(config.characters, model.alphabet, config.boundaries)
         words = None if model.words is None else Vocabulary(model.words)
         self.config = config
         self.bilm = model.build()
@@ -317,8 +315,8 @@ class Elmo(nn.Module):
 
             starts = cast(range, tqdm(starts, desc="Batches"))
         for start in starts:
-            for piece in self.embed(words[start : start + batch_size], as_tensors=True):
-                rows.append(piece.mean(dim=0) if len(piece) else piece.new_zeros(piece.shape[-1]))
+            pieces = self.embed(words[start : start + batch_size], as_tensors=True)
+            rows += [p.mean(dim=0) if len(p) else p.new_zeros(p.shape[-1]) for p in pieces]
         out = torch.stack(rows) if rows else torch.empty(0, self.config.width)
         if normalize_embeddings:
             out = torch.nn.functional.normalize(out, dim=1)

@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchelmo.config import BEGIN, END
 from torchelmo.errors import InputError
 from torchelmo.nn.bilm import BiLM
 from torchelmo.nn.lstm import State
@@ -33,8 +32,7 @@ CPU_BATCH_TOKENS, GPU_BATCH_TOKENS = 1024, 16_384  # larger gains little and cos
 
 @dataclass(frozen=True)
 class Batch:
-    """Sentences as the network takes them: `<S>`, `</S>` and the distinct words, and where each
-    stands."""
+    """Sentences as the network takes them: `<S>`, `</S>`, distinct words, and what stands where."""
 
     characters: Tensor | None  # (U, C) ids
     words: Tensor | None  # (U,) rows of the word table
@@ -162,7 +160,7 @@ class Encoder:
         if self.words is not None:
             # A word that the character scheme cuts was cut in the table of words as well.
             room = self.characters.max_characters - 2 if self.characters else None
-            marks = [BEGIN, END] if boundaries else []
+            marks = self.bilm.config.boundaries if boundaries else ()
             ids = self.words.ids([*marks, *(w[:room] for w in words)])
             numbers = torch.from_numpy(ids.astype(np.int64)).to(self.device)
         return characters, numbers

@@ -15,8 +15,7 @@ from torch import Tensor
 
 
 class LstmWeights(NamedTuple):
-    """One layer of one direction; gates are stacked in the order input, forget, candidate,
-    output."""
+    """One layer of one direction; gates in the order input, forget, candidate, output."""
 
     input: Tensor  # (4H, P_in)
     recurrent: Tensor  # (4H, P)

@@ -34,7 +34,12 @@ class Characters:
     [[259, 117, 105, 260, 261], [259, 257, 260, 261, 261]]
     """
 
-    def __init__(self, config: CharacterConfig, alphabet: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        config: CharacterConfig,
+        alphabet: Sequence[str] = (),
+        boundaries: tuple[str, str] = (BEGIN, END),
+    ) -> None:
         """Take the config and, unless the scheme is `bytes`, its alphabet of single symbols."""
         if config.scheme != "bytes" and len(alphabet) != config.symbols:
             raise InputError(
@@ -44,6 +49,7 @@ class Characters:
         self.scheme = config.scheme
         self.max_characters = config.max_characters
         self.alphabet = tuple(alphabet)
+        self.boundaries = boundaries
         first = config.symbols + 1
         self.begin_sentence, self.end_sentence = first, first + 1
         self.begin_word, self.end_word, self.padding = first + 2, first + 3, first + 4
@@ -56,7 +62,7 @@ class Characters:
                 self._ids[ord(symbol)] = number + 1
 
     def encode(self, words: Sequence[str], *, escape_boundaries: bool = False) -> Ids:
-        """Return one row a word, (n, C); `<S>` and `</S>` are boundaries unless escaped."""
+        """Return one row a word, (n, C); words like `<S>` are boundaries unless escaped."""
         room = self.max_characters - 2
         symbols = [self._symbols(word, room) for word in words]
         lengths = np.fromiter(map(len, symbols), dtype=np.int64, count=len(words))
@@ -70,8 +76,8 @@ class Characters:
         rows[np.arange(len(words)), lengths + 1] = self.end_word
         if not escape_boundaries:
             for number, word in enumerate(words):
-                if word in (BEGIN, END):
-                    rows[number] = self.boundary(end=word == END)
+                if word in self.boundaries:
+                    rows[number] = self.boundary(end=word == self.boundaries[1])
         return rows
 
     def boundary(self, *, end: bool) -> Ids:
@@ -90,9 +96,9 @@ class Characters:
         ids = [int(i) for i in row[1:]]
         ids = ids[: ids.index(self.end_word)] if self.end_word in ids else ids
         if ids == [self.begin_sentence]:
-            return BEGIN
+            return self.boundaries[0]
         if ids == [self.end_sentence]:
-            return END
+            return self.boundaries[1]
         if self.scheme == "bytes":
             return bytes(i - 1 for i in ids if i <= 256).decode("utf-8", errors="ignore")
         text = "".join(self.alphabet[i - 1] if i <= len(self.alphabet) else "\ufffd" for i in ids)
@@ -117,7 +123,8 @@ class Characters:
         if self.scheme == "jamo":
             word = word.translate(_hangul_letters())
         points = np.frombuffer(word.encode("utf-32-le", errors="ignore"), dtype="<u4")
-        return self._ids[points[:room]]
+        found: Ids = self._ids[points[:room]]
+        return found
 
 
 def build_alphabet(words: Iterable[str], scheme: str, *, max_size: int = 65_000) -> list[str]:
