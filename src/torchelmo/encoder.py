@@ -184,7 +184,7 @@ class Encoder:
         for longest in (*SPELLINGS, self.characters.max_characters):
             chosen = ((spelt > shortest) & (spelt <= longest)).nonzero().squeeze(1)
             shortest = longest
-            for block in chosen.split(BLOCK):
+            for block in chosen.split(BLOCK) if len(chosen) else ():
                 rows = block
                 if whole_blocks and len(block) < BLOCK:
                     rows = torch.cat([block, block[:1].expand(BLOCK - len(block))])
