@@ -45,7 +45,8 @@ test: install lint ## Lint, then every test but the long proofs
 verify: install ## The long proofs
 	$(BIN)/python -m pytest -q -m verify
 
-docs: install ## Run the Python in README.md and docs/
+docs: install ## Check the tables in README.md and docs/ and run their Python
+	$(BIN)/python scripts/docs.py --check
 	$(BIN)/python -m pytest -q tests/docs
 
 clean: ## Remove the environment, builds and caches

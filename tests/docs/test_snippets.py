@@ -1,10 +1,14 @@
 """The Python in README.md and docs/ is code that runs.
 
 Every ```python block must compile. A block whose first line is an import stands by itself and is
-run, in an empty folder, unless `<!-- no-run -->` stands on the line before it.
+run, unless `<!-- no-run -->` stands on the line before it, in a folder that holds a tiny model as
+`options.json` + `weights.hdf5` and, with its vocabulary and softmax, as the folder `my-elmo`.
 """
 
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -44,11 +48,15 @@ ALL = [
 ]
 
 
+@pytest.mark.filterwarnings("ignore:.*unused options")
 @pytest.mark.parametrize("block", ALL)
-def test_block(block, tmp_path, monkeypatch):
+def test_block(block, fixtures, tmp_path, monkeypatch):
     # Blank lines in front give tracebacks the page's own line numbers.
     code = compile("\n" * (block.line - 1) + block.code, str(block.page), "exec")
     if block.runs:
+        shutil.copytree(fixtures / "plain", tmp_path / "my-elmo")
+        for name in ("options.json", "weights.hdf5"):
+            shutil.copy(fixtures / "plain" / name, tmp_path)
         monkeypatch.chdir(tmp_path)
         exec(code, {"__name__": "__main__"})
 
@@ -65,3 +73,9 @@ def test_blocks_are_found_and_chosen(tmp_path):
         (9, "import nowhere\n", False),
         (17, "elmo.embed([])\n", False),
     ]
+
+
+def test_tables_are_those_of_the_result_files():
+    command = [sys.executable, ROOT / "scripts" / "docs.py", "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

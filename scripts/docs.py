@@ -1,0 +1,57 @@
+"""Fill the tables in README.md and docs/ from the files in results/.
+
+    python scripts/docs.py            # rewrite the pages
+    python scripts/docs.py --check    # fail if a page is stale
+
+A table stands between `<!-- table: NAME -->` and `<!-- end -->`; NAME is a function below.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+BLOCK = re.compile(r"(<!-- table: ([a-z_]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def result(name: str) -> dict:
+    """Return the result file `results/NAME.json`."""
+    return json.loads((ROOT / "results" / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def parity() -> str:
+    """Largest difference from each program, by size of model."""
+    rows = [
+        "| same weights, same sentences | AllenNLP 2.10.1 | simple_elmo 0.9.2 (TensorFlow) |",
+        "|---|---|---|",
+    ]
+    for size in ("small", "original"):
+        found = result(f"parity/{size}")
+        worst = [max(found["values"][p]["max_abs_by_layer"]) for p in ("allennlp", "simple_elmo")]
+        cells = " | ".join(f"{x:.1e}" for x in worst)
+        rows.append(f"| {size} ({found['model'].split(', ')[1]}), {found['data']} | {cells} |")
+    return "\n".join(rows) + "\n"
+
+
+TABLES: dict[str, Callable[[], str]] = {"parity": parity}
+
+
+def main() -> None:
+    stale = []
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]:
+        old = page.read_text(encoding="utf-8")
+        new = BLOCK.sub(lambda match: match[1] + TABLES[match[2]]() + match[3], old)
+        if new != old:
+            stale.append(page.relative_to(ROOT).as_posix())
+            if "--check" not in sys.argv:
+                page.write_text(new, encoding="utf-8")
+    if stale and "--check" in sys.argv:
+        sys.exit(f"stale, run python scripts/docs.py: {', '.join(stale)}")
+
+
+if __name__ == "__main__":
+    main()
