@@ -19,6 +19,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from torchelmo import scoring
 from torchelmo.encoder import Batch, Encoder
 from torchelmo.errors import InputError
 from torchelmo.formats import load, native
@@ -28,6 +29,7 @@ from torchelmo.nn.lstm import State
 from torchelmo.nn.output import Layers
 from torchelmo.nn.scalar_mix import LayerNorm, ScalarMix
 from torchelmo.nn.softmax import Softmax
+from torchelmo.scoring import Perplexity, SentenceScore, Substitute
 from torchelmo.text.characters import Characters
 from torchelmo.text.vocabulary import Vocabulary
 from torchelmo.text.words import Token, Tokenizer, get_tokenizer
@@ -353,6 +355,36 @@ class Elmo(nn.Module):
         others = self.words(corpus)
         (own,), vectors = self._vectors([words], layer), self._vectors(others, layer)
         return nearest_tokens(own[words.index(word)], vectors, others, count)
+
+    def score(self, sentences: Sentences) -> list[SentenceScore]:
+        """Return the log probabilities of each sentence's words, from the left and from the right.
+
+        Needs the model's softmax and vocabulary; so do `perplexity` and `substitutes`.
+        """
+        words = self.words(sentences)
+        return scoring.log_probabilities(self.encoder, self.softmax, self.vocabulary, words)
+
+    def perplexity(self, sentences: Sentences) -> Perplexity:
+        """Return how well both language models predict the sentences, each from a zero state."""
+        words = self.words(sentences)
+        return scoring.perplexity(self.encoder, self.softmax, self.vocabulary, words)
+
+    def substitutes(
+        self, sentence: str | Sequence[str], position: int | None = None, *, count: int = 10
+    ) -> list[Substitute]:
+        """Return the words that fit best in a gap, best first.
+
+        The gap is `___` in the sentence ("He has a ___ for music"), or the word at `position`.
+        """
+        if position is None:
+            left, right = scoring.around_gap(sentence)
+            before, after = self.words([left, right])
+            words, position = [*before, scoring.GAP, *after], len(before)
+        else:
+            (words,) = self.words([sentence])
+        return scoring.substitutes(
+            self.encoder, self.softmax, self.vocabulary, words, position, count
+        )
 
     def _vectors(self, words: list[list[str]], layer: int | None) -> list[Tensor]:
         if layer is None:
