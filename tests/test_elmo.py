@@ -62,6 +62,16 @@ def test_every_layer_and_state_when_carried(folder, sentences):
             np.testing.assert_allclose(tensor.numpy(), expected, atol=2e-6, rtol=1e-6)
 
 
+@pytest.mark.parametrize("name", ["many_langs", "many_langs_chars"])
+def test_a_word_of_white_space_in_many_langs(fixtures, name):
+    elmo = Elmo.from_pretrained(fixtures / name)
+    with h5py.File(fixtures / name / "expected.hdf5") as file:
+        group = file["ideographic_space"]
+        for number, words in enumerate(json.loads(group.attrs["sentences"])):
+            (array,) = elmo.layers([words])
+            np.testing.assert_allclose(array, group[str(number)][...], atol=2e-6)
+
+
 @pytest.mark.parametrize(
     ("kind", "arguments"),
     [

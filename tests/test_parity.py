@@ -4,15 +4,19 @@ Where those are absent the same paths are tested with tests/fixtures (see test_e
 """
 
 import json
+from dataclasses import replace
 
 import h5py
 import numpy as np
 import pytest
 import torch
 
+from torchelmo.config import WordConfig
 from torchelmo.elmo import Elmo
+from torchelmo.formats.model import Model
 from torchelmo.nn.lstm import State
 from torchelmo.nn.scalar_mix import ScalarMix
+from torchelmo.text.vocabulary import Vocabulary
 
 FOLDERS = {
     "bilm": "fixtures/bilm-tf/tests/fixtures/model",
@@ -129,3 +133,72 @@ def test_a_fourth_row_stays_zero_and_a_third_unchanged(original):
     for key, tensor in state.tensors().items():
         assert len(tensor) == 3 and (tensor[2] == before[key][2]).all()
         assert not (tensor[:2] == before[key][:2]).all()
+
+
+def test_words_through_a_dumped_table_give_the_numbers_of_characters(original, shared):
+    """A model whose input is bilm-tf's table of token vectors, instead of characters."""
+    name, folder = original
+    data = shared / "fixtures/tf-generated"
+    with h5py.File(data / f"dump_token_embeddings_{name}.hdf5") as file:
+        table = torch.from_numpy(file["embedding"][...])
+    words = (data / "dump_vocab.txt").read_text(encoding="utf-8").split("\n")[: len(table)]
+    by_characters = load(folder)
+    whole = by_characters.to_model()
+    tensors = {k: t for k, t in whole.tensors.items() if not k.startswith("token.")}
+    config = replace(
+        whole.config,
+        characters=None,
+        words=WordConfig(words=len(table), dim=table.shape[1]),
+        token_projection=False,
+    )
+    by_words = Elmo(Model(config, {**tensors, "token.words": table}, words=words))
+    sentences = [words[3:9], words[10:12], words[5:6]]
+    for a, b in zip(by_words.layers(sentences), by_characters.layers(sentences), strict=True):
+        np.testing.assert_allclose(a, b, atol=2e-6)
+
+
+def test_a_batch_of_two_sentences_as_bilm_tf_lays_it_out(shared):
+    elmo = load(shared / FOLDERS["bilm"])
+    batch = elmo.batch([["The", "first", "sentence"], ["Second", "."]])
+    ids = batch.characters[batch.index]  # (2, 5, 50); beyond a sentence's end anything may stand
+    starts = [[259, 257, 260], [259, 85, 105], [259, 103, 106], [259, 116, 102], [259, 258, 260]]
+    assert ids.shape == (2, 5, 50) and ids[0, :, :3].tolist() == starts
+    assert ids[1, 2, :4].tolist() == [259, 47, 260, 261] and ids[1, 3, 1] == 258
+    assert batch.lengths == (3, 2)
+
+
+def test_word_numbers_of_two_sentences(shared):
+    file = shared / "fixtures/bilm-tf/tests/fixtures/data/vocab_test.txt"
+    words = Vocabulary.from_lines(file.read_text(encoding="utf-8").splitlines())
+    # bilm-tf's batches hold one more than the line number, and 0 where there is no word.
+    assert words.encode(["The", "first", "."]).tolist() == [1, 17, 74, 5, 0]
+    assert words.encode(["It", "said"]).tolist() == [1, 66, 20, 0]
+
+
+@pytest.mark.parametrize("arguments", [{"layer_norm": "tf"}, {}, {"kind": "top"}])
+def test_two_mixes_learn_their_own_weights_and_gammas(shared, arguments):
+    top = arguments.get("kind") == "top"
+    elmo = load(shared / FOLDERS["bilm"], mixes=2, **arguments)
+    learned = [p for p in elmo.parameters() if p.requires_grad]
+    assert len(learned) == (2 if top else 4)  # the biLM has nothing to train
+    with torch.no_grad():
+        for mix, weights, gamma in zip(
+            elmo.mixes, ([0.1, 0.3, 0.5], [0.2, 0.4, 0.6]), (1.1, 0.88), strict=True
+        ):
+            mix.gamma.fill_(gamma)
+            if not top:
+                mix.weights.copy_(torch.tensor(weights))
+        out = elmo(elmo.batch([["The", "first", "sentence", "."], ["The", "second"], ["Third"]]))
+    layers = out.layers.flat.double().numpy()
+    for mixed, weights, gamma in zip(
+        out.mixes, ([0.1, 0.3, 0.5], [0.2, 0.4, 0.6]), (1.1, 0.88), strict=True
+    ):
+        share = np.exp(weights) / np.exp(weights).sum()
+        if arguments.get("layer_norm"):
+            normed = [(h - h.mean()) / h.std() for h in layers]
+        else:
+            normed = list(layers)
+        expected = layers[-1] if top else np.tensordot(share, normed, axes=1)
+        np.testing.assert_allclose(mixed[out.mask].numpy(), gamma * expected, atol=1e-6)
+    penalty = elmo.regularizer(1.0).item()
+    assert penalty == pytest.approx(0.0 if top else 0.35 + 0.56)
