@@ -62,6 +62,15 @@ def test_every_layer_and_state_when_carried(folder, sentences):
             np.testing.assert_allclose(tensor.numpy(), expected, atol=2e-6, rtol=1e-6)
 
 
+def test_every_kind_of_model_survives_the_native_folder(folder, sentences, tmp_path):
+    elmo = Elmo.from_pretrained(folder)
+    elmo.save_pretrained(tmp_path / "native")
+    again = Elmo.from_pretrained(tmp_path / "native")
+    sentences = [*sentences, ["a\u3000b", "\u3000"]]
+    for a, b in zip(again.layers(sentences), elmo.layers(sentences), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
 @pytest.mark.parametrize("name", ["many_langs", "many_langs_chars"])
 def test_a_word_of_white_space_in_many_langs(fixtures, name):
     elmo = Elmo.from_pretrained(fixtures / name)

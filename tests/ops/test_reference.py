@@ -90,7 +90,7 @@ def test_a_clip_that_acts_stops_the_gradient():
 
 def test_char_conv_max_by_hand():
     # One word of four characters in one dimension; widths 1 and 2, one filter each.
-    embedded = torch.tensor([[[1.0, -2.0, 3.0, 0.5]]])
+    embedded = torch.tensor([[[1.0], [-2.0], [3.0], [0.5]]])
     narrow = (torch.tensor([[[2.0]]]), torch.tensor([0.25]))
     wide = (torch.tensor([[[1.0, -1.0]]]), torch.tensor([-1.0]))
     out = char_conv_max(embedded, [narrow, wide])

@@ -15,7 +15,7 @@ WORDS = st.text(st.characters(exclude_categories=["Cs", "Z", "Cc"]), min_size=1,
 
 @pytest.fixture
 def small():
-    return Vocabulary(["<S>\n", "</S>\n", "<UNK>\n", "the\n", "."])
+    return Vocabulary.from_lines(["<S>\n", "</S>\n", "<UNK>\n", "the\n", "."])
 
 
 def test_encode_adds_boundaries_and_maps_the_unknown(small):
@@ -46,7 +46,7 @@ def test_lookups(small):
 
 
 def test_lines_are_stripped_and_the_sentinel_is_skipped():
-    v = Vocabulary([" <UNK>\t\r\n", "!!!MAXTERMID\n", "\u3000a\u00a0\n", "\n", "New York\n", "b"])
+    v = Vocabulary.from_lines([" <UNK>\t\r\n", "!!!MAXTERMID\n", "\u3000a\u00a0\n", "\n", "New York\n", "b"])
     assert v.words == ("<UNK>", "a", "", "New York", "b")
     assert v.id("b") == 4
     assert v.id("") == 2
@@ -54,7 +54,7 @@ def test_lines_are_stripped_and_the_sentinel_is_skipped():
 
 
 def test_of_equal_words_the_last_line_is_looked_up_and_ids_stay_line_numbers():
-    v = Vocabulary(["<UNK>", "a", "b", "a ", "c"])
+    v = Vocabulary.from_lines(["<UNK>", "a", "b", "a ", "c"])
     assert len(v) == 5
     assert v.words == ("<UNK>", "a", "b", "a", "c")
     assert v.ids(["a", "b", "c"]).tolist() == [3, 2, 4]
@@ -103,7 +103,7 @@ def test_build_refuses_what_no_file_could_hold():
 @given(st.dictionaries(WORDS, st.integers(1, 5), max_size=30))
 def test_round_trips(counts):
     v = Vocabulary.build(counts)
-    again = Vocabulary("".join(v.lines()).splitlines())
+    again = Vocabulary.from_lines("".join(v.lines()).splitlines())
     assert again == v and hash(again) == hash(v)
     assert v.decode(v.ids(v.words)) == " ".join(v.words)
     assert v.ids(v.words).tolist() == list(range(len(v)))
@@ -112,7 +112,7 @@ def test_round_trips(counts):
 
 def test_the_specials_of_a_bilm_tf_file_may_stand_in_any_order(shared):
     path = shared / "fixtures/bilm-tf/tests/fixtures/data/vocab_test.txt"
-    v = Vocabulary(path.read_text(encoding="utf-8").splitlines(keepends=True))
+    v = Vocabulary.from_lines(path.read_text(encoding="utf-8").splitlines(keepends=True))
     v.require_specials()
     assert len(v) == 100
     assert (v.end, v.begin, v.unknown) == (0, 1, 2)
@@ -131,7 +131,7 @@ def test_the_specials_of_a_bilm_tf_file_may_stand_in_any_order(shared):
 )
 def test_the_originals_files(shared, file, size):
     lines = (shared / "fixtures" / file).read_text(encoding="utf-8").splitlines()
-    v = Vocabulary(lines)
+    v = Vocabulary.from_lines(lines)
     assert len(v) == size
     assert list(v.words) == [line.strip() for line in lines]
     assert "".join(v.lines()).splitlines() == list(v.words)

@@ -150,7 +150,7 @@ def parse_vocabulary(data: bytes, where: str) -> list[str]:
     """
     if data[:2] == b"\x1f\x8b":
         data = files.unzip_list(data, where)
-    return list(Vocabulary(io.StringIO(files.decode(data, where), newline=None)).words)
+    return list(Vocabulary.from_lines(io.StringIO(files.decode(data, where), newline=None)).words)
 
 
 @dataclass(frozen=True)

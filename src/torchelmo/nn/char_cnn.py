@@ -45,7 +45,7 @@ class CharCnn(nn.Module):
         """
         if length is not None:
             characters = characters[:, : length + self.max_width]
-        embedded = self.embedding[characters - 1].transpose(1, 2)  # (n, d, C)
+        embedded = self.embedding[characters - 1]  # (n, C, d)
         filters = [(conv.weight, conv.bias) for conv in self.convolutions]
         pooled = reference.char_conv_max(embedded, filters)  # type: ignore[arg-type]
         vectors = torch.relu(pooled) if self.activation == "relu" else torch.tanh(pooled)

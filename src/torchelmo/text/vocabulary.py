@@ -30,9 +30,14 @@ class Vocabulary:
     array([0, 3, 2, 4, 1], dtype=int32)
     """
 
-    def __init__(self, lines: Iterable[str]) -> None:
-        self._words = tuple(word for line in lines if (word := line.strip()) != _SENTINEL)
+    def __init__(self, words: Iterable[str]) -> None:
+        self._words = tuple(words)
         self._ids = {word: i for i, word in enumerate(self._words)}  # the last of equals wins
+
+    @classmethod
+    def from_lines(cls, lines: Iterable[str]) -> "Vocabulary":
+        """Read a vocabulary file's lines: white space around a word is dropped."""
+        return cls(word for line in lines if (word := line.strip()) != _SENTINEL)
 
     @classmethod
     def build(
