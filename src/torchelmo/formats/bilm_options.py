@@ -220,7 +220,7 @@ def _number(options: Json, name: str) -> float | None:
     value = _value(options, name)
     if value is None:
         return None
-    if not isinstance(value, int | float) or isinstance(value, bool):
+    if not isinstance(value, int | float) or isinstance(value, bool) or abs(value) > 1e30:
         raise InputError(f"{name} is {value!r}, expected a number or null")
     return float(value)
 

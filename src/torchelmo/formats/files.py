@@ -31,15 +31,21 @@ def claims_too_much(claimed: int, stored: int) -> bool:
     return claimed > SMALL and claimed > RATIO * stored
 
 
-def read_bytes(path: Path, limit: int) -> bytes:
-    """Return a whole file of at most `limit` bytes."""
+def check_file(path: Path) -> None:
+    """Raise unless a file is there and may be read; libraries are less clear about it."""
     try:
-        with path.open("rb") as file:
-            data = file.read(limit + 1)
-    except FileNotFoundError:
-        raise InputError(f"there is no file {path}") from None
+        if not path.is_file():
+            raise InputError(f"there is no file {path}")
+        path.open("rb").close()
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
+
+
+def read_bytes(path: Path, limit: int) -> bytes:
+    """Return a whole file of at most `limit` bytes."""
+    check_file(path)
+    with path.open("rb") as file:
+        data = file.read(limit + 1)
     if len(data) > limit:
         raise InputError(f"{path} is larger than {limit >> 20} MB, too large for what it should be")
     return data

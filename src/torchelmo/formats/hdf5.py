@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -22,8 +23,8 @@ Datasets = dict[str, h5py.Dataset]
 @contextmanager
 def open_datasets(source: Path | BinaryIO, where: str) -> Iterator[Datasets]:
     """Open a file and give its datasets by name; soft and external links are left out."""
-    if isinstance(source, Path) and not source.is_file():
-        raise InputError(f"there is no file {source}")
+    if isinstance(source, Path):
+        files.check_file(source)
     found: Datasets = {}
 
     def collect(name: str, item: object) -> None:
@@ -38,7 +39,9 @@ def open_datasets(source: Path | BinaryIO, where: str) -> Iterator[Datasets]:
     with file:
         try:
             file.visititems(collect)
-        except (OSError, RuntimeError, KeyError, ValueError) as error:
+            for dataset in found.values():
+                _ = dataset.shape, dataset.dtype  # damage shows here, not in the reader
+        except (OSError, RuntimeError, KeyError, ValueError, TypeError) as error:
             raise InputError(f"{where} is a damaged hdf5 file: {_reason(error)}") from None
         yield found
 
@@ -68,14 +71,51 @@ def read_array(dataset: h5py.Dataset, name: str, where: str) -> Array:
     return array
 
 
+@contextmanager
+def create(path: Path) -> Iterator[h5py.File]:
+    """Open a new file for writing; a full disk raises OSError when the block ends."""
+    with path.open("w+b", buffering=0) as raw:
+        disk = _Disk(raw)
+        try:
+            with h5py.File(disk, "w") as file:
+                yield file
+        except RuntimeError as error:
+            raise disk.error or OSError(_reason(error)) from None
+        if disk.error is not None:
+            raise disk.error
+
+
 def write_arrays(path: Path, arrays: Iterable[tuple[str, Array]]) -> None:
-    """Write a new file; a full disk raises OSError."""
-    try:
-        with h5py.File(path, "w", locking=False) as file:
-            for name, array in arrays:
-                file.create_dataset(name, data=np.ascontiguousarray(array))
-    except RuntimeError as error:  # h5py's other way to say that the disk is full
-        raise OSError(_reason(error)) from None
+    """Write a new file of datasets; a full disk raises OSError."""
+    with create(path) as file:
+        for name, array in arrays:
+            file.create_dataset(name, data=np.ascontiguousarray(array))
+
+
+class _Disk:
+    """A file whose failures are kept for later: libhdf5 crashes the process if a write fails."""
+
+    def __init__(self, file: io.FileIO) -> None:
+        self.file = file
+        self.error: OSError | None = None
+        self.read, self.readinto = file.read, file.readinto
+        self.seek, self.tell, self.flush = file.seek, file.tell, file.flush
+
+    def write(self, data: memoryview) -> int:
+        rest = memoryview(data)
+        while rest and self.error is None:
+            try:
+                rest = rest[self.file.write(rest) :]
+            except OSError as error:
+                self.error = error
+        return len(data)
+
+    def truncate(self, size: int) -> int:
+        try:
+            return self.file.truncate(size)
+        except OSError as error:
+            self.error = self.error or error
+            return size
 
 
 def _reason(error: Exception) -> str:

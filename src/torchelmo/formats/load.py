@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.resources
 import io
+import os
 import re
 import zipfile
 import zlib
@@ -64,14 +65,14 @@ def load(
         if weights is None:
             raise InputError(f"options= ({options}) was given without weights=: give both")
         if options is None:
-            return _read_file(local(weights), extra)
+            return _read(local(weights), extra)
         return bilm_tf.read(local(options), local(weights), **extra)
-    if name is None:
+    if name is None or not str(name):
         raise InputError("no model was given: give a name, a folder, or options= and weights=")
     path = local(name)
-    if not path.exists():
+    if not os.path.exists(path):  # unlike Path.exists, False for names that no file can have
         path = _find(str(name), revision, cache, offline)
-    return _read_folder(path, extra) if path.is_dir() else _read_file(path, extra)
+    return _read(path, extra)
 
 
 def packaged() -> dict[str, Path]:
@@ -106,6 +107,13 @@ def _find(name: str, revision: str | None, cache: Path | None, offline: bool | N
         f"there is no model {name!r}{nearest(name, [*ours, *hub.published_names()])} "
         "(nor is there a folder of that name)"
     )
+
+
+def _read(path: Path, extra: dict[str, Path]) -> Model:
+    try:
+        return _read_folder(path, extra) if path.is_dir() else _read_file(path, extra)
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
 
 
 def _read_folder(folder: Path, extra: dict[str, Path]) -> Model:

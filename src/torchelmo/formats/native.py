@@ -220,8 +220,7 @@ def _code_point(symbol: str) -> int:
 
 def _read_tensors(path: Path, expected: Callable[[Shapes], Shapes]) -> dict[str, Tensor]:
     """Read a safetensors file as float32 once its header has the shapes that are expected."""
-    if not path.is_file():
-        raise InputError(f"there is no file {path}")
+    files.check_file(path)
     try:
         with safe_open(path, framework="pt") as file:
             found: Shapes = {}
