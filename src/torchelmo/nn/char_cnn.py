@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from torchelmo.config import CharacterConfig, ElmoConfig
 from torchelmo.nn.highway import Highway
+from torchelmo.nn.init import normal_
 from torchelmo.ops import reference
 
 
@@ -33,7 +34,7 @@ class CharCnn(nn.Module):
             if config.activation == "relu":
                 nn.init.uniform_(conv.weight, -0.05, 0.05)
             else:
-                nn.init.normal_(conv.weight, std=(conv.kernel_size[0] * config.dim) ** -0.5)
+                normal_(conv.weight, std=(conv.kernel_size[0] * config.dim) ** -0.5)
             nn.init.zeros_(conv.bias)  # type: ignore[arg-type]  # a Conv1d made with a bias
         self.highways = nn.ModuleList(Highway(config.n_filters) for _ in range(config.highways))
 
@@ -68,7 +69,7 @@ class TokenLayer(nn.Module):
         self.projection: nn.Linear | None = None
         if config.token_projection:
             self.projection = nn.Linear(config.token_width, config.lstm.projection)
-            nn.init.normal_(self.projection.weight, std=config.token_width**-0.5)
+            normal_(self.projection.weight, std=config.token_width**-0.5)
             nn.init.zeros_(self.projection.bias)
 
     def forward(

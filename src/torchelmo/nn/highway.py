@@ -9,6 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from torchelmo.nn.init import normal_
+
 
 class Highway(nn.Module):
     """One layer of width n; new layers mostly pass their input on (gate bias -2)."""
@@ -18,7 +20,7 @@ class Highway(nn.Module):
         self.transform = nn.Linear(width, width)
         self.gate = nn.Linear(width, width)
         for linear in (self.transform, self.gate):
-            nn.init.normal_(linear.weight, std=width**-0.5)
+            normal_(linear.weight, std=width**-0.5)
         nn.init.zeros_(self.transform.bias)
         nn.init.constant_(self.gate.bias, -2.0)
 
