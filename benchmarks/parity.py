@@ -11,16 +11,11 @@ largest absolute difference of each layer from each program. Exits with 1 if any
 from __future__ import annotations
 
 import argparse
-import json
-import platform
-import subprocess
 import sys
-import time
-from datetime import date
 from pathlib import Path
 
 import numpy as np
-import torch
+import results
 
 from torchelmo.elmo import Elmo
 
@@ -37,10 +32,7 @@ def main() -> None:
     text = arguments.sentences.read_text(encoding="utf-8").splitlines()
     sentences = [line.split() for line in text if line.strip()]
     elmo = Elmo.from_pretrained(arguments.weights, device="cpu")
-    elmo.layers(sentences[:2])
-    start = time.perf_counter()
     layers = elmo.layers(sentences)
-    seconds = time.perf_counter() - start
 
     values: dict[str, object] = {}
     worst = 0.0
@@ -58,30 +50,14 @@ def main() -> None:
             "sentences": counted,
         }
         worst = max(worst, float(largest.max()))
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-    ).stdout.strip()
     tokens = sum(map(len, sentences))
-    result = {
-        "name": f"parity-{arguments.output.stem}",
-        "date": date.today().isoformat(),
-        "commit": commit,
-        "command": "python benchmarks/parity.py",
-        "hardware": f"{platform.machine()}, {torch.get_num_threads()} threads",
-        "torch": torch.__version__,
-        "model": f"random weights, {elmo.config.lstm.cells}/{elmo.config.lstm.projection}",
-        "data": f"{len(sentences)} sentences, {tokens} tokens",
-        "metric": "largest absolute difference by layer",
-        "seeds": [],
-        "values": {
-            **values,
-            "within": arguments.within,
-            "tokens_per_second": round(tokens / seconds),
-        },
-    }
-    arguments.output.parent.mkdir(parents=True, exist_ok=True)
-    arguments.output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    print(json.dumps(result["values"]))
+    results.write(
+        arguments.output,
+        model=f"random weights, {elmo.config.lstm.cells}/{elmo.config.lstm.projection}",
+        data=f"{len(sentences)} sentences, {tokens} tokens",
+        metric="largest absolute difference by layer",
+        values={**values, "within": arguments.within},
+    )
     if worst > arguments.within:
         sys.exit(1)
 
