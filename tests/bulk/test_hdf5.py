@@ -101,6 +101,6 @@ def test_an_unknown_superblock_is_refused(tmp_path):
     with h5py.File(path, "w", libver="earliest") as file:
         file["a"] = 1
     before = path.read_bytes()
-    with pytest.raises(OSError, match="superblock of an unknown kind"):
-        hdf5.append_string(path, 100, None)
+    with path.open("r+b") as file, pytest.raises(OSError, match="superblock is of an unknown"):
+        hdf5.append_string(file, 100, None)
     assert path.read_bytes() == before

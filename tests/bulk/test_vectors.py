@@ -59,8 +59,8 @@ def test_carry_is_one_state_row_after_another(elmo):
         state, expected = State(), []
         for first in range(0, len(SENTENCES), rows):
             expected += elmo.layers(SENTENCES[first : first + rows], state=state)
-        carry = Carry(elmo, rows)
-        found = dict(carry.embed(SENTENCES, "all", "float32"))
+        carry = Carry(rows)
+        found = dict(carry.embed(elmo.encoder, SENTENCES, "all", "float32"))
         assert list(found) == list(range(len(SENTENCES)))
         for number, layers in enumerate(expected):
             np.testing.assert_allclose(found[number], layers, atol=1e-6)
@@ -70,11 +70,11 @@ def test_carry_is_one_state_row_after_another(elmo):
 
 
 def test_carry_goes_on_in_another_call(elmo):
-    whole = dict(Carry(elmo, 2).embed(SENTENCES, "top", "float32"))
-    carry = Carry(elmo, 2)
-    first = dict(carry.embed(SENTENCES[:4], "top", "float32"))
+    whole = dict(Carry(2).embed(elmo.encoder, SENTENCES, "top", "float32"))
+    carry = Carry(2)
+    first = dict(carry.embed(elmo.encoder, SENTENCES[:4], "top", "float32"))
     saved = State.from_tensors({k: v.clone() for k, v in carry.state.tensors().items()})
-    second = dict(Carry(elmo, 2, saved).embed(SENTENCES[4:], "top", "float32"))
+    second = dict(Carry(2, saved).embed(elmo.encoder, SENTENCES[4:], "top", "float32"))
     for number, vectors in whole.items():
         part = first[number] if number < 4 else second[number - 4]
         np.testing.assert_allclose(part, vectors, atol=1e-6)
@@ -105,12 +105,12 @@ def test_a_batch_that_does_not_fit_is_split(elmo, small_memory, request):
 
 
 def test_a_carried_batch_that_does_not_fit_is_split(elmo, small_memory, request):
-    carry = Carry(elmo, 5)
-    found = dict(carry.embed(SENTENCES, "all", "float32"))
+    carry = Carry(5)
+    found = dict(carry.embed(elmo.encoder, SENTENCES, "all", "float32"))
     assert max(small_memory) == 5
     request.getfixturevalue("monkeypatch").undo()
-    expected = Carry(elmo, 5)
-    for number, layers in expected.embed(SENTENCES, "all", "float32"):
+    expected = Carry(5)
+    for number, layers in expected.embed(elmo.encoder, SENTENCES, "all", "float32"):
         np.testing.assert_allclose(found[number], layers, atol=1e-6)
     for name, tensor in expected.state.tensors().items():
         torch.testing.assert_close(carry.state.tensors()[name], tensor, atol=1e-6, rtol=0)
@@ -124,7 +124,7 @@ def test_one_sentence_that_does_not_fit_is_an_error(elmo, monkeypatch):
     with pytest.raises(RuntimeError, match="allocate"):
         embed_batch(elmo, [["one"]])
     with pytest.raises(RuntimeError, match="allocate"):
-        list(Carry(elmo).embed([["one"]], "all", "float32"))
+        list(Carry().embed(elmo.encoder, [["one"]], "all", "float32"))
 
 
 def test_what_is_no_lack_of_memory():

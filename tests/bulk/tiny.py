@@ -2,7 +2,10 @@
 
 import json
 import os
+import random
+import subprocess
 import sys
+import time
 
 import h5py
 import numpy as np
@@ -86,3 +89,58 @@ def command(*arguments):
 def left_behind(folder, *known):
     """Names in a folder beside those that were put there."""
     return sorted(path.name for path in folder.iterdir() if path.name not in known)
+
+
+def generate(path, lines, *, seed=1, words=20_000):
+    """A file of lines of three to five made-up words."""
+    make = random.Random(seed)
+    letters = "abcdefghijklmnop"
+    known = ["".join(make.choices(letters, k=make.randint(2, 8))) for _ in range(words)]
+    with path.open("w", encoding="utf-8") as file:
+        for _ in range(lines):
+            file.write(" ".join(make.choices(known, k=make.randint(3, 5))) + "\n")
+    return path
+
+
+def measured(*arguments):
+    """Run a command; return its JSON summary and its peak memory in MB."""
+    line, env = command(*arguments, "--json")
+    with subprocess.Popen(line, env=env, stdout=subprocess.PIPE) as process:
+        out = process.stdout.read()
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0
+    unit = 1 if sys.platform == "darwin" else 1024
+    return json.loads(out), usage.ru_maxrss * unit / 1e6
+
+
+def killed_at(moments, output, *arguments):
+    """Run a command until it ends, killing it first at each of the moments.
+
+    A moment is a number of finished parts, or "join": when the parts are being joined. Returns
+    the signals and the exit code it ended with, in order.
+    """
+    folder = output.with_name(output.name + ".partial")
+    joined = folder / f"{output.name}.tmp"
+
+    def reached(moment):
+        if moment == "join":
+            return joined.exists() and joined.stat().st_size > 0
+        return (folder / f"part-{moment - 1:08d}").exists()
+
+    codes = []
+    for moment in moments:
+        line, env = command(*arguments)
+        with subprocess.Popen(line, env=env, stdout=subprocess.DEVNULL) as process:
+            while process.poll() is None:
+                try:
+                    if reached(moment):
+                        process.kill()
+                        break
+                except FileNotFoundError:  # renamed between two looks
+                    pass
+                time.sleep(0.0005)
+        codes.append(process.returncode)
+    line, env = command(*arguments)
+    codes.append(subprocess.run(line, env=env, stdout=subprocess.DEVNULL, check=False).returncode)
+    return codes

@@ -7,10 +7,14 @@ The file has the format of HDF5 1.8, which keeps the names of a million datasets
 memory (the oldest format takes 70 bytes a dataset, all at the end). The library needs a string
 whole in memory and copies it twice; a long index is therefore appended to the closed file in the
 form the library would have given it: one collection of the global heap with one object.
+
+The library writes much of a file when nobody can be told that the disk is full. It is therefore
+given a file object that remembers the first failure and pretends that all is well from then on.
 """
 
 from __future__ import annotations
 
+import io
 import struct
 from pathlib import Path
 
@@ -26,6 +30,40 @@ SHORT = 4 << 20  # bytes of an index that the library may write
 MAX_TEXT = (1 << 32) - 1  # bytes of one string
 
 
+class Sink(io.FileIO):
+    """A file whose writing never fails; `check` raises what went wrong."""
+
+    def __init__(self, path: Path) -> None:
+        """Make the file."""
+        super().__init__(path, "w+")
+        self._error: OSError | None = None
+
+    def write(self, data: bytes | memoryview) -> int:  # type: ignore[override]  # what is needed
+        """Write all of it, unless something went wrong before."""
+        rest = memoryview(data).cast("B")
+        size = len(rest)
+        try:
+            while rest and self._error is None:
+                rest = rest[super().write(rest) :]
+        except OSError as error:
+            self._error = error
+        return size
+
+    def truncate(self, size: int | None = None) -> int:
+        """Make the file as long as said, unless something went wrong before."""
+        try:
+            if self._error is None:
+                super().truncate(size)
+        except OSError as error:
+            self._error = error
+        return size or 0
+
+    def check(self) -> None:
+        """Raise the first failure, if there was one."""
+        if self._error is not None:
+            raise self._error
+
+
 class Hdf5(Writer):
     """Writes datasets through h5py's low-level calls, twice as fast as its high-level ones."""
 
@@ -34,7 +72,8 @@ class Hdf5(Writer):
     def __init__(self, path: Path, dtype: DtypeName, *, index: bool) -> None:
         """Open the file."""
         super().__init__(path, dtype, index=index)
-        self._file = h5py.File(path, "w", libver=("v108", "v108"))
+        self._sink = Sink(path)
+        self._file = h5py.File(self._sink, "w", libver=("v108", "v108"))
         self._type = h5t.py_create(np.dtype(dtype).newbyteorder("<"))
         self._creation = h5p.create(h5p.DATASET_CREATE)
         self._creation.set_obj_track_times(False)
@@ -49,57 +88,64 @@ class Hdf5(Writer):
         dataset = h5d.create(self._file.id, b"%d" % line, self._type, space, self._creation)
         if vectors.size:
             dataset.write(h5s.ALL, h5s.ALL, np.ascontiguousarray(vectors))
+        self._sink.check()
 
     def finish(self) -> None:
-        """Write the index."""
-        if self._index is None:
-            return
-        self._index.finish()
-        if self._index.size > MAX_TEXT:
-            raise InputError(f"{INDEX} is too long for an hdf5 file: repeat with --no-index")
-        long = self._index.size > SHORT
-        text = "{}" if long else "".join(self._index.text())
-        kind = h5py.string_dtype("utf-8")
-        dataset = self._file.create_dataset(INDEX, data=[text], dtype=kind, track_times=False)
-        if long:
-            place = dataset.id.get_offset()
-            self._file.close()
-            append_string(self.path, place, self._index)
+        """Write the index and what the library still holds."""
+        place = None if self._index is None else self._add_index(self._index)
+        self._file.close()
+        self._sink.check()
+        if place is not None and self._index is not None:
+            append_string(self._sink, place, self._index)
+            self._sink.check()
 
     def close(self) -> None:
         """Close the file."""
         if self._index is not None:
             self._index.close()
         self._file.close()
+        self._sink.close()
+
+    def _add_index(self, index: Index) -> int | None:
+        """Write the index if it is short; else return where it is to be put in."""
+        index.finish()
+        if index.size > MAX_TEXT:
+            raise InputError(f"{INDEX} is too long for an hdf5 file: repeat with --no-index")
+        long = index.size > SHORT
+        text = "{}" if long else "".join(index.text())
+        kind = h5py.string_dtype("utf-8")
+        dataset = self._file.create_dataset(INDEX, data=[text], dtype=kind, track_times=False)
+        return int(dataset.id.get_offset()) if long else None
 
 
-def append_string(path: Path, place: int, text: Index) -> None:
-    """Make the string element that lies at `place` of a closed file point to a long text.
+def append_string(file: io.FileIO, place: int, text: Index) -> None:
+    """Make the string element that lies at `place` of a finished file point to a long text.
 
     The element is a length, a collection's address and an object's number. The collection goes to
     the end of the file: "GCOL", its size, then the object's number, reference count and size, and
     the text. The superblock says where the file ends, under a checksum.
     """
-    with path.open("r+b") as file:
-        superblock = file.read(48)
-        version, offset_size, length_size = struct.unpack_from("<BBB", superblock, 8)
-        (base, _, end) = struct.unpack_from("<QQQ", superblock, 12)
-        (checksum,) = struct.unpack_from("<I", superblock, 44)
-        usual = version == 2 and offset_size == length_size == 8 and base == 0
-        if not usual or checksum != lookup3(superblock[:44]):
-            raise OSError(f"{path} has an hdf5 superblock of an unknown kind (version {version})")
-        start = file.seek(end + -end % 8)
-        size = 32 + text.size + -text.size % 8
-        file.write(struct.pack("<4sB3xQ", b"GCOL", 1, size))
-        file.write(struct.pack("<HHIQ", 1, 0, 0, text.size))
-        for piece in text.text():
-            file.write(piece.encode())
-        file.write(bytes(-text.size % 8))
-        file.seek(place)
-        file.write(struct.pack("<IQI", text.size, start, 1))
-        changed = superblock[:28] + struct.pack("<Q", start + size) + superblock[36:44]
-        file.seek(0)
-        file.write(changed + struct.pack("<I", lookup3(changed)))
+    file.seek(0)
+    superblock = file.read(48)
+    version, offset_size, length_size = struct.unpack_from("<BBB", superblock, 8)
+    base, _, end = struct.unpack_from("<QQQ", superblock, 12)
+    (checksum,) = struct.unpack_from("<I", superblock, 44)
+    usual = version == 2 and offset_size == length_size == 8 and base == 0
+    if not usual or checksum != lookup3(superblock[:44]):
+        raise OSError(f"the hdf5 superblock is of an unknown kind (version {version})")
+    start = file.seek(end + -end % 8)
+    padding = -text.size % 8
+    size = 32 + text.size + padding
+    file.write(struct.pack("<4sB3xQ", b"GCOL", 1, size))
+    file.write(struct.pack("<HHIQ", 1, 0, 0, text.size))
+    for piece in text.text():
+        file.write(piece.encode())
+    file.write(bytes(padding))
+    file.seek(place)
+    file.write(struct.pack("<IQI", text.size, start, 1))
+    changed = superblock[:28] + struct.pack("<Q", start + size) + superblock[36:44]
+    file.seek(0)
+    file.write(changed + struct.pack("<I", lookup3(changed)))
 
 
 def lookup3(data: bytes) -> int:

@@ -5,7 +5,12 @@
 3. When all is there, join the parts in the format that is asked for, and rename.
 
 The same call goes on from the parts that are there, if model, options and input agree; its output
-has the bytes of an undisturbed run. At the end parts and output are on disk together.
+has the bytes of an undisturbed run. For that, what a window gives must not depend on who computed
+the windows before it. The last bits of a word's vector depend on the words it was computed with,
+and words are remembered from window to window. So they are forgotten every sixteen windows, and a
+run that goes on first meets the words since then in the same order again.
+
+At the end parts and output are on disk together.
 """
 
 from __future__ import annotations
@@ -33,6 +38,7 @@ from torchelmo.bulk.parts import (
     check_space,
     read_sentences,
     read_state,
+    read_words,
     sync,
     sync_folder,
 )
@@ -44,14 +50,18 @@ from torchelmo.bulk.vectors import (
     Vectors,
     check_layers,
     embed_reset,
+    meet,
     model_hash,
+    new_encoder,
     out_of_memory,
     token_shape,
 )
 from torchelmo.bulk.writers import Writer, writer_class
 from torchelmo.elmo import Elmo
+from torchelmo.encoder import Encoder
 from torchelmo.errors import InputError
 
+EPOCH = 16  # windows after which remembered words are forgotten
 WINDOW = 65_536  # tokens, two a line added: seconds to minutes of work, lost at most by a kill
 
 
@@ -255,6 +265,7 @@ class _Run:
         }
         self._progress, self._shown = progress, 0.0
         self._started = time.perf_counter()
+        self._encoder = new_encoder(elmo)
         self._kept = Totals()  # what an earlier run had finished
         self._all = Totals()
 
@@ -262,13 +273,15 @@ class _Run:
         """Do what is not done yet."""
         self._kept, self._all = Totals(), Totals()
         with _open(source) as reader:
-            carry = Carry(self.elmo, self.options.rows)
+            carry = Carry(self.options.rows)
             for path, header in partial.parts():
                 self._check_part(partial, path, header, reader)
                 self._kept.add(header)
                 self._all.add(header)
             if self.options.state == "carry" and self._kept.parts:
                 carry.state = read_state(partial.part(self._kept.parts - 1))
+            for number in range(self._kept.parts - self._kept.parts % EPOCH, self._kept.parts):
+                meet(self._encoder_of(number), read_words(partial.part(number)))
             if self.found:
                 missing = max(self.found.tokens - self._kept.tokens, 0) * self.token_bytes
                 whole = self._output_bytes(self.found.lines, self.found.tokens, self.found.size)
@@ -310,12 +323,13 @@ class _Run:
     def _embed(self, partial: Partial, window: Window, carry: Carry) -> Header:
         part = PartWriter(partial, self._all.parts, window, self.token_bytes)
         asked = self.options.layers, self.options.dtype
+        encoder = self._encoder_of(self._all.parts)
         pieces: Iterator[tuple[int, Vectors]]
         if self.options.state == "carry":
-            pieces = carry.embed(window.sentences, *asked)
+            pieces = carry.embed(encoder, window.sentences, *asked)
         else:
             pieces = embed_reset(
-                self.elmo, window.sentences, *asked, batch_tokens=self.options.batch_tokens
+                encoder, window.sentences, *asked, batch_tokens=self.options.batch_tokens
             )
         tokens = 0
         try:
@@ -335,6 +349,12 @@ class _Run:
         finally:
             part.close()
         return part.header
+
+    def _encoder_of(self, number: int) -> Encoder:
+        """Return what computes a window, given that it was asked for those before it."""
+        if number % EPOCH == 0:
+            self._encoder = new_encoder(self.elmo)
+        return self._encoder
 
     def _join(self, partial: Partial, digest: str) -> None:
         """Write the output from the parts, under a temporary name, and rename it."""

@@ -233,6 +233,14 @@ def read_header(file: BinaryIO) -> Header:
     return header
 
 
+def read_words(path: Path) -> Iterator[list[str]]:
+    """Yield the words of each sentence of a part."""
+    with path.open("rb") as file:
+        header = read_header(file)
+        for line in file.read(header.text_bytes).decode().split("\n"):
+            yield line.split(" ") if line else []
+
+
 def read_sentences(
     path: Path, shape: tuple[int, ...], dtype: str
 ) -> Iterator[tuple[int, list[str], Vectors]]:

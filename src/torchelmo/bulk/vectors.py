@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 import numpy as np
@@ -20,7 +20,9 @@ from torch import Tensor
 
 from torchelmo.config import ElmoConfig
 from torchelmo.elmo import Elmo
+from torchelmo.encoder import Encoder
 from torchelmo.errors import InputError
+from torchelmo.nn.bilm import BiLM
 from torchelmo.nn.lstm import State
 from torchelmo.nn.output import Layers
 from torchelmo.text.batching import WordTable
@@ -45,13 +47,15 @@ def embed_batch(
     Sentences are lists of words. A sentence's vectors depend on that sentence alone.
     """
     out: dict[int, Vectors] = {}
-    for number, piece in embed_reset(elmo, sentences, layers, dtype, batch_tokens=batch_tokens):
+    for number, piece in embed_reset(
+        elmo.encoder, sentences, layers, dtype, batch_tokens=batch_tokens
+    ):
         out[number] = piece.copy()  # its own memory, not a view that keeps the batch
     return [out[number] for number in range(len(sentences))]
 
 
 def embed_reset(
-    elmo: Elmo,
+    encoder: Encoder,
     sentences: Sequence[Sequence[str]],
     layers: LayerChoice,
     dtype: DtypeName,
@@ -59,40 +63,55 @@ def embed_reset(
     batch_tokens: int | None = None,
 ) -> Iterator[tuple[int, Vectors]]:
     """Yield each sentence's number and vectors, longest sentences first."""
-    check_layers(elmo.config, layers)
-    # Whole blocks: a word's vector has the same bits whatever was computed before, so that an
-    # interrupted run that goes on writes the file that an undisturbed one writes.
-    for numbers, output in elmo.encoder.run(
-        sentences, batch_tokens=batch_tokens, whole_blocks=True
-    ):
+    check_layers(encoder.bilm.config, layers)
+    for numbers, output in encoder.run(sentences, batch_tokens=batch_tokens):
         yield from zip(numbers, _pieces(output, layers, dtype), strict=True)
+
+
+def new_encoder(elmo: Elmo) -> Encoder:
+    """Return an encoder that remembers no word yet."""
+    old = elmo.encoder
+    return Encoder(old.bilm, old.characters, old.words, escape_boundaries=old.escape_boundaries)
+
+
+def meet(encoder: Encoder, sentences: Iterable[Sequence[str]]) -> None:
+    """Compute and remember the words of sentences, as embedding them does first."""
+    table = WordTable()
+    for sentence in sentences:
+        table.ids(sentence)
+    encoder.vectors(list(table))
 
 
 class Carry:
     """Runs sentences in order through a state that lives on from call to call."""
 
-    def __init__(self, elmo: Elmo, rows: int = 1, state: State | None = None) -> None:
+    def __init__(self, rows: int = 1, state: State | None = None) -> None:
         """Take how many rows the state has, and a state to go on from."""
-        self.elmo, self.rows = elmo, rows
+        self.rows = rows
         self.state = State() if state is None else state
 
     def embed(
-        self, sentences: Sequence[Sequence[str]], layers: LayerChoice, dtype: DtypeName
+        self,
+        encoder: Encoder,
+        sentences: Sequence[Sequence[str]],
+        layers: LayerChoice,
+        dtype: DtypeName,
     ) -> Iterator[tuple[int, Vectors]]:
         """Yield each sentence's number and vectors, in order; the first takes row 0."""
-        check_layers(self.elmo.config, layers)
+        check_layers(encoder.bilm.config, layers)
         table = WordTable()
         numbers = [table.ids(sentence) for sentence in sentences]
-        vectors = self.elmo.encoder.vectors(list(table), whole_blocks=True)  # (2 + U, P)
+        vectors = encoder.vectors(list(table))  # (2 + U, P)
         number = 0
         for first in range(0, len(numbers), self.rows):
-            for output in self._run(vectors, numbers[first : first + self.rows], 0):
+            group = numbers[first : first + self.rows]
+            for output in self._run(encoder.bilm, vectors, group, 0):
                 for piece in _pieces(output, layers, dtype):
                     yield number, piece
                     number += 1
 
     def _run(
-        self, vectors: Tensor, numbers: list[npt.NDArray[np.int64]], first_row: int
+        self, bilm: BiLM, vectors: Tensor, numbers: list[npt.NDArray[np.int64]], first_row: int
     ) -> Iterator[Layers]:
         """Run one batch from state row `first_row` on, in halves if it does not fit in memory."""
         lengths = [len(ids) for ids in numbers]
@@ -104,15 +123,15 @@ class Carry:
         state = State.from_tensors(self.state.tensors())
         try:
             with torch.no_grad():
-                output: Layers = self.elmo.bilm(
+                output: Layers = bilm(
                     vectors, index.to(vectors.device), lengths, state=state, first_row=first_row
                 )
         except (MemoryError, RuntimeError) as error:
             if len(numbers) < 2 or not out_of_memory(error):
                 raise
             half = len(numbers) // 2
-            yield from self._run(vectors, numbers[:half], first_row)
-            yield from self._run(vectors, numbers[half:], first_row + half)
+            yield from self._run(bilm, vectors, numbers[:half], first_row)
+            yield from self._run(bilm, vectors, numbers[half:], first_row + half)
             return
         self.state = state
         yield output

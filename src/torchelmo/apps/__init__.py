@@ -1,0 +1,1 @@
+"""What people start: the command line and the demonstration. Only here is anything printed."""

@@ -1,0 +1,88 @@
+import json
+
+import pytest
+
+from bulk.tiny import tiny_model
+from torchelmo.apps.cli.models import Entry, details, table
+from torchelmo.formats import hub, load, native
+
+CARD = """---
+license: cc-by-sa-4.0
+tags:
+- elmo
+---
+
+# A small model of herons
+
+Trained on a pond.
+"""
+
+
+@pytest.fixture
+def packaged(tmp_path, monkeypatch):
+    folder = tmp_path / "heron-small"
+    native.write(tiny_model(), folder, card=CARD)
+    monkeypatch.setattr(load, "packaged", lambda: {"heron-small": folder})
+    return folder
+
+
+def test_table(run, packaged):
+    lines = run("models").out.splitlines()
+    assert lines[0].split() == ["name", "where", "size", "licence", "about"]
+    assert lines[1].split()[:2] == ["heron-small", "packaged"]
+    assert "cc-by-sa-4.0" in lines[1]
+    assert lines[1].endswith("A small model of herons")
+    assert [line.split()[0] for line in lines[2:]] == list(hub.PUBLISHED)
+    assert all("published" in line for line in lines[2:])
+
+
+def test_json(run, packaged):
+    entries = json.loads(run("models", "--json").out)
+    ours = entries[0]
+    assert ours["path"] == str(packaged)
+    assert ours["size"] == sum(p.stat().st_size for p in packaged.iterdir())
+    assert {entry["name"] for entry in entries} == {"heron-small", *hub.PUBLISHED}
+    small = json.loads(run("models", "ai2-small", "--json").out)
+    assert small["sources"][-1].endswith("weights.hdf5")
+    assert small in entries
+
+
+def test_one_model(run, packaged):
+    shown = run("models", "heron-small").out
+    assert "licence  cc-by-sa-4.0" in shown
+    assert "Trained on a pond." in shown
+    assert "---" not in shown
+    shown = run("models", "ELMO-SMALL").out
+    assert shown.startswith("ai2-small\nwhere    published\n")
+    assert "elmo_2x1024_128_2048cnn_1xhighway_weights.hdf5" in shown
+
+
+def test_a_model_that_was_downloaded(run, packaged, tmp_path):
+    own = tmp_path / "cache" / "published" / "ai2-medium"
+    own.mkdir(parents=True)
+    for name in ("options.json", "weights.hdf5"):
+        (own / name).write_bytes(b"x" * 1_500_000)
+    mirror = tmp_path / "hub" / "models--somebody--elmo-heron" / "snapshots" / "1"
+    native.write(tiny_model(), mirror, card=CARD)
+    entries = {e["name"]: e for e in json.loads(run("models", "--json").out)}
+    medium = entries["ai2-medium"]
+    assert (medium["where"], medium["path"], medium["size"]) == ("cached", str(own), 3_000_000)
+    assert entries["ai2-small"]["where"] == "published"
+    heron = entries["somebody/elmo-heron"]
+    assert (heron["where"], heron["licence"]) == ("cached", "cc-by-sa-4.0")
+
+
+def test_a_name_that_does_not_exist(run):
+    sentence = run("models", "ai2-larg").sentence
+    assert "there is no model 'ai2-larg', the nearest is 'ai2-" in sentence
+
+
+def test_unknown_facts_are_left_out():
+    shown = details(Entry("x", "published"))
+    assert shown.splitlines() == ["x", "where    published", "licence  not stated"]
+    assert table([Entry("x", "published")]).splitlines()[1].split() == [
+        "x",
+        "published",
+        "not",
+        "stated",
+    ]
