@@ -46,7 +46,9 @@ def test_lookups(small):
 
 
 def test_lines_are_stripped_and_the_sentinel_is_skipped():
-    v = Vocabulary.from_lines([" <UNK>\t\r\n", "!!!MAXTERMID\n", "\u3000a\u00a0\n", "\n", "New York\n", "b"])
+    v = Vocabulary.from_lines(
+        [" <UNK>\t\r\n", "!!!MAXTERMID\n", "\u3000a\u00a0\n", "\n", "New York\n", "b"]
+    )
     assert v.words == ("<UNK>", "a", "", "New York", "b")
     assert v.id("b") == 4
     assert v.id("") == 2
