@@ -7,7 +7,7 @@ import torchelmo
 from torchelmo.apps import cli
 from torchelmo.apps.cli import console
 
-HEAVY = ("torch", "h5py", "huggingface_hub", "pyarrow", "numpy", "rich")
+HEAVY = ("torch", "h5py", "huggingface_hub", "pyarrow", "numpy")
 
 
 @pytest.mark.parametrize("command", ["embed", "convert", "models"])

@@ -1,4 +1,7 @@
+import errno
 import json
+import subprocess
+import sys
 
 import h5py
 import numpy as np
@@ -79,6 +82,30 @@ def test_both_ways_of_writing_an_index_store_the_same_object(tmp_path, monkeypat
         return data[start + 16 : start + 32 + size]
 
     assert heap(short) == heap(long)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no limit on file sizes there")
+@pytest.mark.parametrize("limit", [0, 100, 50_000, 700_000, 1_200_000])
+def test_a_disk_that_fills_up(tmp_path, limit):
+    """In a process of its own, as the library has a last word when Python ends."""
+    code = f"""
+import sys
+from pathlib import Path
+import numpy as np
+from torchelmo.bulk.hdf5 import Hdf5
+import resource
+resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))
+try:
+    with Hdf5(Path({str(tmp_path / "a.hdf5")!r}), "float32", index=True) as writer:
+        for line in range(6000):
+            writer.write(line, ["word", str(line)], np.zeros((2, 4), dtype=np.float32))
+        writer.finish()
+except OSError as error:
+    print(error.errno)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert int(done.stdout) == errno.EFBIG
 
 
 def test_lookup3_is_the_hash_of_superblocks(tmp_path):

@@ -31,15 +31,22 @@ MAX_TEXT = (1 << 32) - 1  # bytes of one string
 
 
 class Sink(io.FileIO):
-    """A file whose writing never fails; `check` raises what went wrong."""
+    """A file whose writing never fails; `check` raises what went wrong.
+
+    From the first failure on, what is written stays in memory, so that the library reads it back
+    and can close the file in peace: no more than it held unwritten, as `check` ends the work.
+    """
+
+    PAGE = 4096
 
     def __init__(self, path: Path) -> None:
         """Make the file."""
         super().__init__(path, "w+")
         self._error: OSError | None = None
+        self._pages: dict[int, bytearray] = {}  # by number, after a failure
 
     def write(self, data: bytes | memoryview) -> int:  # type: ignore[override]  # what is needed
-        """Write all of it, unless something went wrong before."""
+        """Write all of it, to the disk if that works."""
         rest = memoryview(data).cast("B")
         size = len(rest)
         try:
@@ -47,7 +54,29 @@ class Sink(io.FileIO):
                 rest = rest[super().write(rest) :]
         except OSError as error:
             self._error = error
+        while rest:
+            number, offset = divmod(self.tell(), self.PAGE)
+            piece = rest[: self.PAGE - offset]
+            if number not in self._pages:
+                self._pages[number] = self._page(number)
+            self._pages[number][offset : offset + len(piece)] = piece
+            self.seek(number * self.PAGE + offset + len(piece))
+            rest = rest[len(piece) :]
         return size
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # what is needed
+        """Read what was written, wherever it is."""
+        if not self._pages:
+            return super().readinto(buffer)
+        start, into = self.tell(), memoryview(buffer).cast("B")
+        end = start + len(into)
+        for number in range(start // self.PAGE, -(-end // self.PAGE)):
+            first = number * self.PAGE
+            page = self._pages.get(number) or self._page(number)
+            low, high = max(start, first), min(end, first + self.PAGE)
+            into[low - start : high - start] = page[low - first : high - first]
+        self.seek(end)
+        return len(into)
 
     def truncate(self, size: int | None = None) -> int:
         """Make the file as long as said, unless something went wrong before."""
@@ -62,6 +91,13 @@ class Sink(io.FileIO):
         """Raise the first failure, if there was one."""
         if self._error is not None:
             raise self._error
+
+    def _page(self, number: int) -> bytearray:
+        """Return what the disk has; the position is lost."""
+        self.seek(number * self.PAGE)
+        page = bytearray(self.PAGE)
+        super().readinto(page)
+        return page
 
 
 class Hdf5(Writer):
@@ -100,11 +136,13 @@ class Hdf5(Writer):
             self._sink.check()
 
     def close(self) -> None:
-        """Close the file."""
-        if self._index is not None:
-            self._index.close()
-        self._file.close()
-        self._sink.close()
+        """Close the file; the library must be done with it before Python ends."""
+        try:
+            self._file.close()
+            self._sink.close()
+        finally:
+            if self._index is not None:
+                self._index.close()
 
     def _add_index(self, index: Index) -> int | None:
         """Write the index if it is short; else return where it is to be put in."""

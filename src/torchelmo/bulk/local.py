@@ -296,7 +296,8 @@ class _Run:
     def finished(self, partial: Partial, source: Path | BinaryIO) -> Summary | None:
         """Return a summary if an earlier run was killed when only cleaning up was left."""
         done = partial.done()
-        if done.get("facts") != self.facts or done.get("output") != _identity(self.output):
+        asked = {**self.facts, "index": self.options.index}
+        if done.get("facts") != asked or done.get("output") != _identity(self.output):
             return None
         with _open(source) as reader:
             while not reader.ended:
@@ -375,7 +376,7 @@ class _Run:
         with path.open("r+b") as file:
             sync(file)
         note = {
-            "facts": self.facts,
+            "facts": {**self.facts, "index": options.index},
             "input_sha256": digest,
             "output": _identity(path),
             "totals": dataclasses.asdict(self._all),

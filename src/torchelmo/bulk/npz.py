@@ -76,9 +76,11 @@ class StreamingZip:
 
     def close(self) -> None:
         """Close both files and delete the scratch file."""
-        self._directory.close()
-        self._scratch.unlink(missing_ok=True)
-        self._file.close()
+        try:
+            self._directory.close()
+        finally:
+            self._scratch.unlink(missing_ok=True)
+            self._file.close()
 
 
 class Npz(Writer):
@@ -119,9 +121,11 @@ class Npz(Writer):
 
     def close(self) -> None:
         """Close the archive."""
-        if self._index is not None:
-            self._index.close()
-        self._zip.close()
+        try:
+            self._zip.close()
+        finally:
+            if self._index is not None:
+                self._index.close()
 
 
 @functools.lru_cache(maxsize=1024)

@@ -91,8 +91,10 @@ class Index:
 
     def close(self) -> None:
         """Delete the scratch file."""
-        self._file.close()
-        self.path.unlink(missing_ok=True)
+        try:
+            self._file.close()
+        finally:
+            self.path.unlink(missing_ok=True)
 
     def _put(self, text: str) -> None:
         data = text.encode()
