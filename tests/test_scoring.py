@@ -122,6 +122,11 @@ def test_a_hand_worked_vocabulary(plain):
     assert found.backward == pytest.approx((0.1 * 0.2 * 0.4 * 0.1 * 0.1) ** (-1 / 5), rel=1e-5)
     assert found.perplexity == pytest.approx(math.sqrt(found.forward * found.backward), rel=1e-9)
     assert (found.tokens, found.unknown, found.sentences) == (5, 1, 2)
+    assert (found.vocabulary, found.words, found.characters) == (5, 3, len("milk tea jam"))
+    # 2^-bits for each of the 12 characters is the probability of it all
+    whole = math.sqrt(0.2 * 0.4 * 0.1 * 0.2 * 0.2 * 0.1 * 0.2 * 0.4 * 0.1 * 0.1)
+    assert 2 ** (-12 * found.bits_per_character) == pytest.approx(whole, rel=1e-5)
+    assert found.perplexity_per_word**-3 == pytest.approx(whole, rel=1e-5)
     gap = scoring.substitutes(encoder, softmax, vocabulary, ["a", "___", "b"], 1)
     assert [s.word for s in gap] == ["tea", "milk"]
     assert gap[0].score == pytest.approx(2 * math.log(0.4), rel=1e-5)
@@ -192,8 +197,16 @@ def test_perplexity_is_of_the_reference_sums(fixtures, name, scorer, sentences):
     assert found.perplexity == pytest.approx(mean, rel=1e-6)
     assert found.tokens == tokens
     assert found.sentences == len(sentences)
-    known = set(scorer[2].words)
+    known = set(scorer[2].words) - {"<UNK>"}
     assert found.unknown == sum(word not in known for words in sentences for word in words)
+    assert found.vocabulary == len(scorer[2])
+    text = [" ".join(words) for words in sentences]
+    assert found.words == sum(map(len, sentences))
+    assert found.characters == sum(map(len, text))
+    nats = -(sums["forward"] + sums["backward"]) / 2
+    assert found.perplexity_per_word == pytest.approx(math.exp(nats / found.words), rel=1e-6)
+    bits = nats / math.log(2) / found.characters
+    assert found.bits_per_character == pytest.approx(bits, rel=1e-6)
 
 
 def test_an_impossible_word_has_infinite_perplexity(plain):
@@ -354,6 +367,8 @@ def test_elmo_scores_and_perplexity(elmo, plain, sentences):
     found = scoring.perplexity(*plain, sentences).perplexity
     assert elmo.perplexity(sentences).perplexity == pytest.approx(found, rel=1e-6)
     assert elmo.perplexity("the river bank").tokens == 4  # a string is one sentence
+    raw = elmo.perplexity(["the  river\n", "(the bank)"])  # words and characters as written
+    assert (raw.words, raw.characters) == (4, 20)
     assert elmo.perplexity(["the river", "the bank"]).sentences == 2
 
 

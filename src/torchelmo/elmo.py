@@ -365,9 +365,14 @@ class Elmo(nn.Module):
         return scoring.log_probabilities(self.encoder, self.softmax, self.vocabulary, words)
 
     def perplexity(self, sentences: Sentences) -> Perplexity:
-        """Return how well both language models predict the sentences, each from a zero state."""
+        """Return how well both language models predict the sentences, each from a zero state.
+
+        Text whose sentences follow each other is scored by `torchelmo.perplexity`.
+        """
         words = self.words(sentences)
-        return scoring.perplexity(self.encoder, self.softmax, self.vocabulary, words)
+        given = [sentences] if isinstance(sentences, str) else sentences
+        raw = (s if isinstance(s, str) else " ".join(s) for s in given)
+        return scoring.perplexity(self.encoder, self.softmax, self.vocabulary, words, raw=raw)
 
     def substitutes(
         self, sentence: str | Sequence[str], position: int | None = None, *, count: int = 10

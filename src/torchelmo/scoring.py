@@ -6,11 +6,11 @@ predictions in each direction: forward its words and `</S>`, backward `<S>` and 
 that the vocabulary lacks is scored as `<UNK>`, though it is read by its own spelling. Logarithms
 are natural.
 
-Departure from bilm-tf: every sentence starts from a zero state. bilm-tf scores one long stream, in
-which a sentence sees the one before it, so that its perplexity depends on the batch size.
+Every sentence starts from a zero state here. Text that is read on and on, as in training and in
+bilm-tf's test program, is scored by `torchelmo.perplexity`.
 
 The softmax is computed in full, a piece of the vocabulary at a time: memory is that of one piece
-(`PIECE` logits), whatever the vocabulary.
+of its logits, whatever the vocabulary.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from torchelmo.text.vocabulary import Vocabulary
 
 Array = npt.NDArray[np.float32]
 
-PIECE = 1 << 23  # logits held at a time, 32 MB
+CPU_PIECE, GPU_PIECE = 1 << 20, 1 << 25  # logits held at a time: 4 MB stay in cache; few launches
 ROWS = 1024  # predictions for which the softmax's weights are read once
 WINDOW = 1024  # sentences in hand at a time
 GAP = "___"
@@ -62,14 +62,58 @@ class SentenceScore:
 
 @dataclass(frozen=True)
 class Perplexity:
-    """exp of the mean negative log probability a token; `perplexity` is the geometric mean."""
+    """How well both language models predict a text.
 
-    forward: float
+    Models with the same tokens and vocabulary are compared by `perplexity`, models with other
+    tokens by `bits_per_character` or `perplexity_per_word`: these share out the same nats, the mean
+    of the directions, among what the raw text has, however it was tokenised.
+    """
+
+    forward: float  # exp of the mean negative log probability of a token
     backward: float
-    perplexity: float
+    perplexity: float  # the geometric mean of the two
     tokens: int  # predictions in each direction: the words and one boundary a sentence
-    unknown: int  # words scored as <UNK>
+    unknown: int  # how many of them were charged as <UNK>
+    vocabulary: int
     sentences: int
+    words: int  # of the raw text, separated by white space
+    characters: int  # code points of the raw text, line breaks not counted
+    perplexity_per_word: float
+    bits_per_character: float
+
+    @classmethod
+    def from_nats(
+        cls,
+        forward: float,
+        backward: float,
+        *,
+        tokens: int,
+        unknown: int,
+        vocabulary: int,
+        sentences: int,
+        words: int,
+        characters: int,
+        dropped: int = 0,
+    ) -> Perplexity:
+        """Make one from the negative log probabilities of all tokens, summed for each direction.
+
+        `dropped` tokens of the text that were not read are taken to be as hard as the others.
+        """
+        both = (forward + backward) / 2
+        whole = both * (tokens + dropped) / tokens
+        return cls(
+            forward=_exp(forward / tokens),
+            backward=_exp(backward / tokens),
+            perplexity=_exp(both / tokens),
+            tokens=tokens,
+            unknown=unknown,
+            vocabulary=vocabulary,
+            sentences=sentences,
+            words=words,
+            characters=characters,
+            perplexity_per_word=_exp(whole / words) if words else math.inf,
+            bits_per_character=whole / math.log(2) / characters if characters else math.inf,
+        )
 
 
 class Prediction(NamedTuple):
@@ -95,12 +139,12 @@ def log_probabilities(
     sentences: Iterable[Sequence[str]],
     *,
     batch_tokens: int | None = None,
-    piece: int = PIECE,
+    piece: int | None = None,
 ) -> list[SentenceScore]:
     """Score sentences, each by itself, and return one score a sentence, in order.
 
-    `batch_tokens` bounds a batch of the biLM, `piece` how many logits are held at a time; neither
-    changes a score beyond rounding.
+    `batch_tokens` bounds a batch of the biLM, `piece` how many logits are held at a time (None: by
+    device); neither changes a score beyond rounding.
     """
     return list(_scores(encoder, softmax, vocabulary, sentences, batch_tokens, piece))
 
@@ -111,26 +155,55 @@ def perplexity(
     vocabulary: Vocabulary | None,
     sentences: Iterable[Sequence[str]],
     *,
+    raw: Iterable[str] | None = None,
     batch_tokens: int | None = None,
-    piece: int = PIECE,
+    piece: int | None = None,
 ) -> Perplexity:
-    """Return the perplexity of sentences, each from a zero state; they may be a long stream."""
+    """Return the perplexity of sentences, each from a zero state; they may be a long stream.
+
+    `raw` is what the sentences were made of, to count its words and characters; without it they are
+    taken to be their words joined by spaces.
+    """
+    count = words = characters = 0
+
+    def counted(lines: Iterable[Sequence[str]]) -> Iterator[Sequence[str]]:
+        nonlocal count, words, characters
+        for line in lines:
+            count += 1
+            words += len(line)
+            characters += max(sum(map(len, line)) + len(line) - 1, 0)
+            yield line
+
     forward = backward = 0.0
-    count = tokens = unknown = 0
-    for score in _scores(encoder, softmax, vocabulary, sentences, batch_tokens, piece):
-        forward, backward = forward + score.forward_sum, backward + score.backward_sum
-        count, tokens = count + 1, tokens + len(score.forward)
-        unknown += score.unknown
+    tokens = unknown = 0
+    for score in _scores(encoder, softmax, vocabulary, counted(sentences), batch_tokens, piece):
+        forward, backward = forward - score.forward_sum, backward - score.backward_sum
+        tokens, unknown = tokens + len(score.forward), unknown + score.unknown
     if not count:
         raise InputError("no sentence was given: perplexity needs at least one")
-    return Perplexity(
-        forward=_exp(-forward / tokens),
-        backward=_exp(-backward / tokens),
-        perplexity=_exp(-(forward + backward) / (2 * tokens)),
+    if raw is not None:
+        words = characters = 0
+        for text in raw:
+            words, characters = words + len(text.split()), characters + raw_characters(text)
+    return Perplexity.from_nats(
+        forward,
+        backward,
         tokens=tokens,
         unknown=unknown,
+        vocabulary=ready(softmax, vocabulary)[0].weight.shape[0],
         sentences=count,
+        words=words,
+        characters=characters,
     )
+
+
+def raw_characters(text: str) -> int:
+    r"""Return how many code points a raw text has, line breaks not counted.
+
+    >>> raw_characters("두 줄\r\nof text\n")
+    10
+    """
+    return len(text) - text.count("\n") - text.count("\r")
 
 
 def next_words(
@@ -220,12 +293,13 @@ def ready(softmax: Softmax | None, vocabulary: Vocabulary | None) -> tuple[Softm
     if softmax is None:
         raise InputError(
             "this model has no softmax, so it cannot score words: give its file "
-            "(softmax.safetensors in a model's folder, or softmax= an hdf5 of softmax/W, softmax/b)"
+            "(softmax.safetensors in a model's folder, or softmax=, --softmax an hdf5 of "
+            "softmax/W and softmax/b)"
         )
     if vocabulary is None:
         raise InputError(
             "this model has no vocabulary, so it cannot score words: give its file "
-            "(vocab.txt in a model's folder, or vocabulary=)"
+            "(vocab.txt in a model's folder, or vocabulary=, --vocabulary)"
         )
     vocabulary.require_specials()
     rows = softmax.weight.shape[0]
@@ -239,7 +313,7 @@ def ready(softmax: Softmax | None, vocabulary: Vocabulary | None) -> tuple[Softm
 
 @torch.no_grad()
 def likeliest(
-    softmax: Softmax, hidden: Tensor, count: int, banned: Sequence[int], *, piece: int = PIECE
+    softmax: Softmax, hidden: Tensor, count: int, banned: Sequence[int], *, piece: int | None = None
 ) -> tuple[list[list[int]], list[list[list[float]]]]:
     """Return the best words of each of G questions, best first, without those `banned`.
 
@@ -287,7 +361,7 @@ def _scores(
     vocabulary: Vocabulary | None,
     sentences: Iterable[Sequence[str]],
     batch_tokens: int | None,
-    piece: int,
+    piece: int | None,
 ) -> Iterator[SentenceScore]:
     """Score a stream of sentences, a window at a time, in order."""
     softmax, vocabulary = ready(softmax, vocabulary)
@@ -307,34 +381,39 @@ def _scores(
             not_begin = not_end.roll(1)  # a sentence begins where the one before ended
             forward, backward = layers.flat[-1].chunk(2, dim=1)
             # Every row but </S> predicts the row after it, every row but <S> the row before.
-            ahead = _log_softmax(softmax, forward[not_end], tokens[not_begin], piece)
-            behind = _log_softmax(softmax, backward[not_begin], tokens[not_end], piece)
+            ahead = log_softmax(softmax, forward[not_end], tokens[not_begin], piece)
+            behind = log_softmax(softmax, backward[not_begin], tokens[not_end], piece)
             sizes = [n - 1 for n in layers.lengths]
             left, right = (side.cpu().split(sizes) for side in (ahead, behind))
             for number, a, b in zip(numbers, left, right, strict=True):
-                unknown = sum(word not in vocabulary for word in window[number])
+                unknown = int((ids[number] == vocabulary.unknown).sum())
                 scores[number] = SentenceScore(a.numpy(), b.numpy(), unknown)
         yield from (score for score in scores if score is not None)
 
 
 @torch.no_grad()
-def _log_softmax(softmax: Softmax, hidden: Tensor, targets: Tensor, piece: int) -> Tensor:
+def log_softmax(
+    softmax: Softmax, hidden: Tensor, targets: Tensor, piece: int | None = None
+) -> Tensor:
     """Return the log probability of each target, (n,), from hidden vectors (n, P)."""
-    out = []
+    out = [hidden.new_empty(0, dtype=torch.float32)]
     for rows, wanted in zip(hidden.split(ROWS), targets.split(ROWS), strict=True):
         total = rows.new_full((len(rows),), -torch.inf, dtype=torch.float32)
         logit = torch.zeros_like(total)
         for start, logits in _logits(softmax, rows, piece):
             total = torch.logaddexp(total, logits.logsumexp(dim=1))
-            place = wanted - start
-            here = (place >= 0) & (place < logits.shape[1])
-            logit[here] = logits[here, place[here]]
+            # No boolean index: on a GPU it would wait for every piece.
+            place = (wanted - start).unsqueeze(1)  # (n, 1)
+            inside = place.clamp(0, logits.shape[1] - 1)
+            logit = torch.where((place == inside)[:, 0], logits.gather(1, inside)[:, 0], logit)
         out.append(logit - total)
     return torch.cat(out)
 
 
-def _logits(softmax: Softmax, hidden: Tensor, piece: int) -> Iterator[tuple[int, Tensor]]:
+def _logits(softmax: Softmax, hidden: Tensor, piece: int | None) -> Iterator[tuple[int, Tensor]]:
     """Yield the logits of one piece of the vocabulary after another, with its first word's id."""
+    if piece is None:
+        piece = CPU_PIECE if hidden.device.type == "cpu" else GPU_PIECE
     words = max(piece // max(len(hidden), 1), 1)
     for start in range(0, softmax.weight.shape[0], words):
         part = slice(start, start + words)

@@ -11,7 +11,8 @@ it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +21,9 @@ from torchelmo.config import ElmoConfig
 from torchelmo.nn.char_cnn import TokenLayer
 from torchelmo.nn.lstm import LstmLayer, State
 from torchelmo.nn.output import Layers
+
+Direction = Literal["forward", "backward"]
+Memory = list[tuple[Tensor, Tensor]]  # h (B, P) and c (B, H) of each layer of one direction
 
 
 class BiLM(nn.Module):
@@ -60,12 +64,13 @@ class BiLM(nn.Module):
         last = torch.as_tensor(list(lengths), device=index.device) + 1  # position of </S>
 
         halves = []
-        for name, stack, positions in (
-            ("forward", self.forward_layers, times),
-            ("backward", self.backward_layers, last[rows] - times),
-        ):
+        both: tuple[tuple[Direction, Tensor], ...] = (
+            ("forward", times),
+            ("backward", last[rows] - times),
+        )
+        for direction, positions in both:
             x = vectors[index[rows, positions]]  # (N, P) packed
-            outputs = self._stack(name, stack, x, steps, state, first_row)
+            outputs = self._batch(direction, x, steps, state, first_row)
             # where[r, p]: the packed row that holds position p of sentence r
             where = torch.zeros_like(index)
             where[rows, positions] = torch.arange(rows.shape[0], device=index.device)
@@ -84,26 +89,68 @@ class BiLM(nn.Module):
             layers.append(torch.cat(sides, dim=1))
         return Layers(torch.stack(layers), out_lengths, boundaries)
 
-    def _stack(
+    def stack(
         self,
-        name: str,
-        stack: nn.ModuleList,
+        direction: Direction,
+        x: Tensor,
+        sizes: Sequence[int],
+        memory: Memory,
+        resets: Tensor | None = None,
+        dropout: Callable[[Tensor], Tensor] | None = None,
+    ) -> tuple[list[Tensor], Memory]:
+        """Run one direction over rows of inputs that are in its order of reading already.
+
+        Args:
+            direction: which stack.
+            x: (N, P) packed: all rows that take step 0, then all that take step 1, and so on, rows
+                by falling length. B full rows of T steps are (T, B, P) flattened.
+            sizes: how many rows take each step, never rising.
+            memory: where the rows start from.
+            resets: (N,), true where a row's state is zeroed before the step.
+            dropout: applied to the input of every layer; the residual adds that dropped input.
+
+        Returns:
+            Each layer's outputs, (N, P), and the memory after the last step, without gradients.
+        """
+        layers = self.forward_layers if direction == "forward" else self.backward_layers
+        outputs: list[Tensor] = []
+        after: Memory = []
+        for level, (layer, (h, c)) in enumerate(zip(layers, memory, strict=True)):
+            x = dropout(x) if dropout else x
+            y, h, c = layer(x, sizes, h, c, resets)
+            x = y + x if level > 0 and self.config.lstm.residual else y
+            outputs.append(x)
+            after.append((h.detach(), c.detach()))
+        return outputs, after
+
+    def zero_memory(self, rows: int) -> Memory:
+        """Return the memory of one direction that has read nothing."""
+        like, lstm = next(self.parameters()), self.config.lstm
+        return [
+            (like.new_zeros(rows, lstm.projection), like.new_zeros(rows, lstm.cells))
+            for _ in range(lstm.layers)
+        ]
+
+    def _batch(
+        self,
+        direction: Direction,
         x: Tensor,
         steps: _Steps,
         state: State | None,
         first_row: int,
     ) -> list[Tensor]:
-        """Run one direction; return each layer's packed outputs (N, P)."""
+        """Run one direction over sentences; return each layer's packed outputs (N, P)."""
         cells, batch = self.config.lstm.cells, steps.total.shape[0]
-        outputs: list[Tensor] = []
-        for level, layer in enumerate(stack):
-            memory = state or State()
-            h, c = memory.get(f"{name}.{level}", first_row, batch, x, cells)
-            y, h, c = layer(x, steps.sizes, h[steps.order], c[steps.order])
-            if state is not None:
-                state.put(f"{name}.{level}", first_row, h[steps.inverse], c[steps.inverse])
-            x = y + x if level > 0 and self.config.lstm.residual else y
-            outputs.append(x)
+        names = [f"{direction}.{level}" for level in range(self.config.lstm.layers)]
+        start = state or State()
+        memory: Memory = []
+        for name in names:
+            h, c = start.get(name, first_row, batch, x, cells)
+            memory.append((h[steps.order], c[steps.order]))
+        outputs, after = self.stack(direction, x, steps.sizes, memory)
+        if state is not None:
+            for name, (h, c) in zip(names, after, strict=True):
+                state.put(name, first_row, h[steps.inverse], c[steps.inverse])
         return outputs
 
 
