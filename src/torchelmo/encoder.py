@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -28,6 +29,8 @@ BLOCK = 128  # words a character CNN call: enough to fill the matrix products, s
 SPELLINGS = (8, 12, 16, 24)  # words are grouped by length, so that short ones cost less
 CACHE_BYTES = 32 << 20
 CPU_BATCH_TOKENS, GPU_BATCH_TOKENS = 1024, 16_384  # larger gains little and costs memory
+
+Numbers = npt.NDArray[np.int64]  # the words of a sentence
 
 
 @dataclass(frozen=True)
@@ -82,17 +85,13 @@ class Encoder:
         return Batch(characters, words, _index(numbers), lengths)
 
     @torch.no_grad()
-    def vectors(self, words: Sequence[str], *, whole_blocks: bool = False) -> Tensor:
-        """Return the context-free vectors of `<S>`, `</S>` and distinct words, (2 + n, P).
-
-        With `whole_blocks` each computation has the same shape, so that a word's vector has the
-        same bits whatever other words are asked for.
-        """
+    def vectors(self, words: Sequence[str]) -> Tensor:
+        """Return the context-free vectors of `<S>`, `</S>` and distinct words, (2 + n, P)."""
         keys = [None, None, *words]  # a boundary is never mistaken for a word that looks like it
         with self._cache.lock:
             self._cache.validate(self.bilm)
             missing = [w for w in words if w not in self._cache.slots]
-            fresh = self._compute(missing, whole_blocks)  # (2 + m, P)
+            fresh = self._compute(missing)  # (2 + m, P)
             out = fresh.new_empty(len(keys), fresh.shape[1])
             out[:2] = fresh[:2]
             new = dict(zip(missing, range(2, len(fresh)), strict=True))
@@ -112,7 +111,6 @@ class Encoder:
         batch_tokens: int | None = None,
         state: State | None = None,
         boundaries: bool = False,
-        whole_blocks: bool = False,
     ) -> Iterator[tuple[list[int], Layers]]:
         """Yield batches as sentence numbers with their layers, longest sentences first.
 
@@ -123,29 +121,59 @@ class Encoder:
             batch_tokens = CPU_BATCH_TOKENS if self.device.type == "cpu" else GPU_BATCH_TOKENS
         table = WordTable()
         numbers = [table.ids(sentence) for sentence in sentences]
-        vectors = self.vectors(list(table), whole_blocks=whole_blocks)
+        vectors = self.vectors(list(table))
         lengths = list(map(len, sentences))
         groups = by_tokens(lengths, batch_tokens, in_order=state is not None)
-        groups.reverse()  # a stack: the next group is the last
-        while groups:
-            group = groups.pop()
-            try:
-                with torch.no_grad():
-                    layers = self.bilm(
-                        vectors,
-                        _index([numbers[i] for i in group]).to(vectors.device),
-                        [lengths[i] for i in group],
-                        state=state,
-                        first_row=group[0] if state is not None else 0,
-                        boundaries=boundaries,
-                    )
-            except (MemoryError, RuntimeError) as error:
-                if len(group) < 2 or not _out_of_memory(error):
-                    raise
-                half = len(group) // 2
-                groups += [group[half:], group[:half]]
-                continue
-            yield group, layers
+        for group in groups:
+            rows = [numbers[i] for i in group]
+            first = group[0] if state is not None else 0
+            done = 0
+            for layers in self.rows(
+                vectors, rows, state=state, first_row=first, boundaries=boundaries
+            ):
+                part = group[done : done + len(layers.lengths)]
+                done += len(part)
+                yield part, layers
+
+    def rows(
+        self,
+        vectors: Tensor,
+        numbers: Sequence[Numbers],
+        *,
+        state: State | None = None,
+        first_row: int = 0,
+        boundaries: bool = False,
+    ) -> Iterator[Layers]:
+        """Run sentences given as word numbers, `vectors[2 + number]`, as one batch.
+
+        Where that does not fit in memory it is halved, and halved again. A state moves on only when
+        a batch is through: in one that fails, some layers have moved on already.
+        """
+        trial = None if state is None else state.copy()
+        try:
+            with torch.no_grad():
+                layers: Layers = self.bilm(
+                    vectors,
+                    _index(numbers).to(vectors.device),
+                    list(map(len, numbers)),
+                    state=trial,
+                    first_row=first_row,
+                    boundaries=boundaries,
+                )
+        except (MemoryError, RuntimeError) as error:
+            if len(numbers) < 2 or not out_of_memory(error):
+                raise
+            layers = None  # type: ignore[assignment]  # leaves the error and its memory behind
+        if layers is None:
+            half = len(numbers) // 2
+            for part, row in ((numbers[:half], first_row), (numbers[half:], first_row + half)):
+                yield from self.rows(
+                    vectors, part, state=state, first_row=row, boundaries=boundaries
+                )
+            return
+        if state is not None and trial is not None:
+            state.become(trial)
+        yield layers
 
     def _spell(
         self, words: Sequence[str], *, boundaries: bool
@@ -169,7 +197,7 @@ class Encoder:
         assert self.characters is not None
         return self.characters.encode(words, escape_boundaries=self.escape_boundaries)
 
-    def _compute(self, words: Sequence[str], whole_blocks: bool) -> Tensor:
+    def _compute(self, words: Sequence[str]) -> Tensor:
         """Return vectors of the boundaries and of words, (2 + n, P), in blocks by length."""
         characters, numbers = self._spell(words, boundaries=True)
         token = self.bilm.token
@@ -185,11 +213,8 @@ class Encoder:
             chosen = ((spelt > shortest) & (spelt <= longest)).nonzero().squeeze(1)
             shortest = longest
             for block in chosen.split(BLOCK) if len(chosen) else ():
-                rows = block
-                if whole_blocks and len(block) < BLOCK:
-                    rows = torch.cat([block, block[:1].expand(BLOCK - len(block))])
-                picked = None if numbers is None else numbers[rows]
-                out[block] = token(characters[rows], picked, longest)[: len(block)]
+                picked = None if numbers is None else numbers[block]
+                out[block] = token(characters[block], picked, longest)
         return out
 
     def __getstate__(self) -> dict[str, object]:
@@ -232,7 +257,7 @@ class _Cache:
         self.slots.update(zip(words, range(len(self.slots), needed), strict=True))
 
 
-def _index(numbers: Sequence[np.ndarray[tuple[int], np.dtype[np.int64]]]) -> Tensor:
+def _index(numbers: Sequence[Numbers]) -> Tensor:
     """Lay out word numbers as (B, T+2) rows of `vectors`: 0 is `<S>`, 1 `</S>`, words from 2."""
     longest = max(map(len, numbers), default=0)
     index = np.zeros((len(numbers), longest + 2), dtype=np.int64)
@@ -242,5 +267,8 @@ def _index(numbers: Sequence[np.ndarray[tuple[int], np.dtype[np.int64]]]) -> Ten
     return torch.from_numpy(index)
 
 
-def _out_of_memory(error: BaseException) -> bool:
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "memory" in str(error)
+def out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory ran out; torch says it in several ways."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    return "out of memory" in str(error) or "allocate memory" in str(error)

@@ -6,8 +6,9 @@ import torch
 
 from bulk.tiny import LINES, tiny_model
 from torchelmo.bulk import embed_batch
-from torchelmo.bulk.vectors import Carry, model_hash, out_of_memory
+from torchelmo.bulk.vectors import Carry, model_hash
 from torchelmo.elmo import Elmo
+from torchelmo.encoder import out_of_memory
 from torchelmo.errors import InputError
 from torchelmo.nn.lstm import State
 

@@ -53,12 +53,11 @@ from torchelmo.bulk.vectors import (
     meet,
     model_hash,
     new_encoder,
-    out_of_memory,
     token_shape,
 )
 from torchelmo.bulk.writers import Writer, writer_class
 from torchelmo.elmo import Elmo
-from torchelmo.encoder import Encoder
+from torchelmo.encoder import Encoder, out_of_memory
 from torchelmo.errors import InputError
 
 EPOCH = 16  # windows after which remembered words are forgotten

@@ -16,13 +16,11 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
 
 from torchelmo.config import ElmoConfig
 from torchelmo.elmo import Elmo
 from torchelmo.encoder import Encoder
 from torchelmo.errors import InputError
-from torchelmo.nn.bilm import BiLM
 from torchelmo.nn.lstm import State
 from torchelmo.nn.output import Layers
 from torchelmo.text.batching import WordTable
@@ -105,36 +103,10 @@ class Carry:
         number = 0
         for first in range(0, len(numbers), self.rows):
             group = numbers[first : first + self.rows]
-            for output in self._run(encoder.bilm, vectors, group, 0):
+            for output in encoder.rows(vectors, group, state=self.state):
                 for piece in _pieces(output, layers, dtype):
                     yield number, piece
                     number += 1
-
-    def _run(
-        self, bilm: BiLM, vectors: Tensor, numbers: list[npt.NDArray[np.int64]], first_row: int
-    ) -> Iterator[Layers]:
-        """Run one batch from state row `first_row` on, in halves if it does not fit in memory."""
-        lengths = [len(ids) for ids in numbers]
-        index = torch.zeros(len(numbers), max(lengths) + 2, dtype=torch.long)  # (B, T+2), 0 <S>
-        for row, ids in zip(index, numbers, strict=True):
-            row[1 : len(ids) + 1] = torch.from_numpy(ids + 2)
-            row[len(ids) + 1] = 1  # </S>
-        # Memory may run out when some layers have moved on already, so they move on in a copy.
-        state = State.from_tensors(self.state.tensors())
-        try:
-            with torch.no_grad():
-                output: Layers = bilm(
-                    vectors, index.to(vectors.device), lengths, state=state, first_row=first_row
-                )
-        except (MemoryError, RuntimeError) as error:
-            if len(numbers) < 2 or not out_of_memory(error):
-                raise
-            half = len(numbers) // 2
-            yield from self._run(bilm, vectors, numbers[:half], first_row)
-            yield from self._run(bilm, vectors, numbers[half:], first_row + half)
-            return
-        self.state = state
-        yield output
 
 
 def check_layers(config: ElmoConfig, layers: LayerChoice) -> None:
@@ -150,13 +122,6 @@ def check_layers(config: ElmoConfig, layers: LayerChoice) -> None:
 def token_shape(config: ElmoConfig, layers: LayerChoice) -> tuple[int, ...]:
     """Return how many vectors of which width a token has, (L+1, D) or (D,)."""
     return (config.n_layers, config.width) if layers == "all" else (config.width,)
-
-
-def out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that memory ran out; torch says it in several ways."""
-    if isinstance(error, MemoryError | torch.OutOfMemoryError):
-        return True
-    return "out of memory" in str(error) or "allocate memory" in str(error)
 
 
 def model_hash(elmo: Elmo) -> str:

@@ -44,11 +44,11 @@ class LstmLayer(nn.Module):
         )
 
     def forward(
-        self, x: Tensor, sizes: list[int], h: Tensor, c: Tensor
+        self, x: Tensor, sizes: list[int], h: Tensor, c: Tensor, resets: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Run packed inputs (N, P); return outputs (N, P) and the last h (B, P) and c (B, H)."""
         clips = self.config.cell_clip, self.config.projection_clip
-        return reference.lstmp(x, sizes, self.weights(), h, c, *clips)
+        return reference.lstmp(x, sizes, self.weights(), h, c, *clips, resets)
 
 
 class State:
@@ -68,7 +68,17 @@ class State:
 
     def reset(self) -> None:
         """Forget everything."""
-        self._rows.clear()
+        self._rows = {}
+
+    def copy(self) -> State:
+        """Return a state that goes on from here apart from this one."""
+        twin = State()
+        twin._rows = dict(self._rows)  # the tensors are replaced, never changed
+        return twin
+
+    def become(self, other: State) -> None:
+        """Take over what another state remembers."""
+        self._rows = dict(other._rows)
 
     def get(self, name: str, first: int, rows: int, like: Tensor, cells: int) -> list[Tensor]:
         """Return h (rows, P) and c (rows, H) of a layer such as "forward.0", zero where unseen."""

@@ -31,6 +31,7 @@ def lstmp(
     c: Tensor,  # (B, H)
     cell_clip: float | None = None,
     projection_clip: float | None = None,
+    resets: Tensor | None = None,  # (N,) packed, true where the row's state is zeroed first
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Run an LSTM with projection; return its packed outputs (N, P) and each row's last h and c.
 
@@ -39,7 +40,11 @@ def lstmp(
     program.
     """
     from_input = F.linear(x, weights.input, weights.bias)  # (N, 4H), all steps in one product
-    recurrent = weights.recurrent.t()
+    # Under autocast the product above is in a lower precision: cast the rest once, not every step.
+    recurrent = weights.recurrent.to(from_input.dtype).t()
+    projection = weights.projection
+    if projection is not None:
+        projection = projection.to(from_input.dtype)
     outputs: list[Tensor] = []
     ended: list[tuple[Tensor, Tensor]] = []  # final states of rows that are done, shortest first
     start = 0
@@ -47,14 +52,17 @@ def lstmp(
         if size < h.shape[0]:
             ended.append((h[size:], c[size:]))
             h, c = h[:size], c[:size]
-        z = torch.addmm(from_input[start : start + size], h, recurrent)  # (size, 4H)
-        i, f, g, o = z.chunk(4, dim=1)
+        if resets is not None:
+            kept = (~resets[start : start + size]).unsqueeze(1).to(h.dtype)
+            h, c = h * kept, c * kept
+        z = torch.addmm(from_input[start : start + size], h.to(from_input.dtype), recurrent)
+        i, f, g, o = z.chunk(4, dim=1)  # (size, H) each
         c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
         if cell_clip is not None:
             c = c.clamp(-cell_clip, cell_clip)
         h = torch.sigmoid(o) * torch.tanh(c)  # (size, H)
-        if weights.projection is not None:
-            h = F.linear(h, weights.projection)  # (size, P)
+        if projection is not None:
+            h = F.linear(h.to(from_input.dtype), projection)  # (size, P)
             if projection_clip is not None:
                 h = h.clamp(-projection_clip, projection_clip)
         outputs.append(h)
