@@ -23,9 +23,6 @@ MODELS = (
 WORDS = "a gift for you 선물 дар 🎁 to the music of cats , naïve extraordinarily . <S>".split()
 SENTENCES = st.lists(st.lists(st.sampled_from(WORDS), max_size=9), max_size=9)
 
-# Some fixtures carry the unused keys that real files have; that warning is tested elsewhere.
-pytestmark = pytest.mark.filterwarnings("ignore:.*unused options")
-
 
 @pytest.fixture(scope="module")
 def sentences(fixtures):

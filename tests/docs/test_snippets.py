@@ -48,7 +48,6 @@ ALL = [
 ]
 
 
-@pytest.mark.filterwarnings("ignore:.*unused options")
 @pytest.mark.parametrize("block", ALL)
 def test_block(block, fixtures, tmp_path, monkeypatch):
     # Blank lines in front give tracebacks the page's own line numbers.
