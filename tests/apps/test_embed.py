@@ -79,6 +79,7 @@ def test_tokenize_and_carry(run, model_folder, tmp_path):
     assert [row["tokens"] for row in rows] == [["Is", "n't", "it", "?"], ["It", "is", "."]]
 
 
+@pytest.mark.filterwarnings("default:.*unused options")
 def test_files_of_the_original_programs(run, text, fixtures, tmp_path):
     plain = fixtures / "plain"
     files = "--options", plain / "options.json", "--weights", plain / "weights.hdf5"
