@@ -9,6 +9,7 @@ have nothing else (bilm-tf's word-input models).
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from torchelmo.config import CharacterConfig, ElmoConfig
@@ -46,7 +47,7 @@ class CharCnn(nn.Module):
         """
         if length is not None:
             characters = characters[:, : length + self.max_width]
-        embedded = self.embedding[characters - 1]  # (n, C, d)
+        embedded = F.embedding(characters - 1, self.embedding)  # (n, C, d)
         filters = [(conv.weight, conv.bias) for conv in self.convolutions]
         pooled = reference.char_conv_max(embedded, filters)  # type: ignore[arg-type]
         vectors = torch.relu(pooled) if self.activation == "relu" else torch.tanh(pooled)
@@ -80,7 +81,7 @@ class TokenLayer(nn.Module):
         if self.words is not None:
             if words is None:
                 raise ValueError("this model reads word numbers, none were given")
-            parts.append(self.words[words])
+            parts.append(F.embedding(words, self.words))
         if self.characters is not None:
             if characters is None:
                 raise ValueError("this model reads characters, none were given")

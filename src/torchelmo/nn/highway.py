@@ -26,4 +26,5 @@ class Highway(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Mix each row with its transform, (n, width) to (n, width)."""
-        return torch.lerp(x, torch.relu(self.transform(x)), torch.sigmoid(self.gate(x)))
+        gate = torch.sigmoid(self.gate(x))
+        return x + gate * (torch.relu(self.transform(x)) - x)

@@ -47,15 +47,16 @@ def lstmp(
         projection = projection.to(from_input.dtype)
     outputs: list[Tensor] = []
     ended: list[tuple[Tensor, Tensor]] = []  # final states of rows that are done, shortest first
-    start = 0
-    for size in sizes:
+    # Split once: the gradient of a slice would be as large as the whole, at every step.
+    by_step = from_input.split(list(sizes))
+    kept = [None] * len(sizes) if resets is None else (~resets).unsqueeze(1).split(list(sizes))
+    for size, x_t, keep in zip(sizes, by_step, kept, strict=True):
         if size < h.shape[0]:
             ended.append((h[size:], c[size:]))
             h, c = h[:size], c[:size]
-        if resets is not None:
-            kept = (~resets[start : start + size]).unsqueeze(1).to(h.dtype)
-            h, c = h * kept, c * kept
-        z = torch.addmm(from_input[start : start + size], h.to(from_input.dtype), recurrent)
+        if keep is not None:
+            h, c = h * keep, c * keep
+        z = torch.addmm(x_t, h.to(x_t.dtype), recurrent)  # (size, 4H)
         i, f, g, o = z.chunk(4, dim=1)  # (size, H) each
         c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
         if cell_clip is not None:
@@ -66,7 +67,6 @@ def lstmp(
             if projection_clip is not None:
                 h = h.clamp(-projection_clip, projection_clip)
         outputs.append(h)
-        start += size
     last = [(h, c), *reversed(ended)]
     packed = torch.cat(outputs) if outputs else h[:0]
     return packed, torch.cat([h for h, _ in last]), torch.cat([c for _, c in last])
@@ -84,5 +84,6 @@ def char_conv_max(
     pooled = []
     for weight, bias in filters:
         windows = embedded.unfold(1, weight.shape[2], 1).flatten(2)  # (n, C-width+1, d*width)
-        pooled.append((windows @ weight.flatten(1).t()).amax(dim=1) + bias)
+        best = (windows @ weight.flatten(1).t()).amax(dim=1)
+        pooled.append(best + bias.to(best.dtype))
     return torch.cat(pooled, dim=1)

@@ -1,0 +1,500 @@
+"""The training loop: steps, validation, checkpoints, and going on exactly where it stopped.
+
+    RUN/recipe.json     what is run, on which corpus: a run of another recipe is refused
+    RUN/log.jsonl       a line every so many steps, and one for each validation
+    RUN/checkpoints/    see checkpoint.py
+    RUN/best/, RUN/last/   native model folders: the best by validation, and the final one
+
+Exact means bit for bit on the same machine: weights, optimizer, LSTM states, dropout's random state
+and the streams' positions are saved, and everything else that is drawn depends on the seed and the
+step's number alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import platform
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from torchelmo.config import ElmoConfig, Json
+from torchelmo.errors import InputError
+from torchelmo.formats import native
+from torchelmo.formats.model import Model
+from torchelmo.nn.bilm import BiLM, Direction, Memory
+from torchelmo.nn.softmax import Softmax
+from torchelmo.pretrain import checkpoint
+from torchelmo.pretrain.corpus import Corpus
+from torchelmo.pretrain.evaluate import validate
+from torchelmo.pretrain.feed import Feed, Positions
+from torchelmo.pretrain.objective import Dropout, LanguageModel
+from torchelmo.pretrain.processes import Processes
+from torchelmo.pretrain.recipe import Recipe, TrainRecipe
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run will do, said before it starts."""
+
+    steps: int
+    epochs: float
+    tokens_per_step: int  # of one direction, all processes together
+    train_pairs: int  # an epoch's predictions in one direction
+    parameters: int
+
+
+@dataclass(frozen=True)
+class Status:
+    """How a run stands; `loss` is the mean of both directions since the last status."""
+
+    step: int
+    plan: Plan
+    loss: float
+    tokens_per_second: float
+    seconds_left: float
+    learning_rate: float
+    validation: Json | None = None
+
+
+@dataclass
+class Result:
+    """How a run ended."""
+
+    step: int
+    reason: str  # "finished", "stopped" (by a signal) or "converged" (early stop)
+    best: Json | None
+    folder: Path
+
+
+def plan(recipe: Recipe, corpus: Corpus, config: ElmoConfig) -> Plan:
+    """Count steps and epochs; a corpus that is shorter than one batch is refused."""
+    pairs = corpus.train.n_tokens + corpus.train.n_sentences
+    train = recipe.train
+    per_step = train.batch * train.unroll * train.accumulate
+    if corpus.train.n_sentences == 0:
+        raise InputError(f"{corpus.folder} has no sentence to train on: prepare more text")
+    if pairs < per_step:
+        raise InputError(
+            f"{corpus.folder} has {pairs:,} words to predict, a step takes {per_step:,} (batch "
+            f"{train.batch} x unroll {train.unroll}): take a smaller batch or more text"
+        )
+    steps = train.steps if train.steps is not None else int((train.epochs or 0) * pairs / per_step)
+    with torch.device("meta"):
+        count = sum(p.numel() for p in BiLM(config).parameters())
+    count += corpus.vocabulary_size * (config.lstm.projection + 1)
+    return Plan(max(steps, 1), max(steps, 1) * per_step / pairs, per_step, pairs, count)
+
+
+def learning_rate(train: TrainRecipe, step: int, steps: int) -> float:
+    """Return the rate of a step (from 0): linear warm-up, then the schedule.
+
+    >>> recipe = TrainRecipe(learning_rate=1.0, warmup=2, schedule="linear")
+    >>> [learning_rate(recipe, step, 6) for step in range(6)]
+    [0.5, 1.0, 1.0, 0.75, 0.5, 0.25]
+    """
+    if step < train.warmup:
+        return train.learning_rate * (step + 1) / train.warmup
+    share = (step - train.warmup) / max(steps - train.warmup, 1)
+    if train.schedule == "cosine":
+        curve = 0.5 * (1 + math.cos(math.pi * share))
+    else:
+        curve = 1 - share if train.schedule == "linear" else 1.0
+    if train.schedule != "constant":
+        curve = train.final_share + (1 - train.final_share) * curve
+    return train.learning_rate * curve
+
+
+def make_optimizer(train: TrainRecipe, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+    """Return bilm-tf's Adagrad (accumulators from 1, no epsilon), or AdamW."""
+    if train.optimizer == "adagrad":
+        return torch.optim.Adagrad(
+            parameters, lr=train.learning_rate, initial_accumulator_value=1.0, eps=0.0
+        )
+    fused = all(p.is_cuda for p in parameters)
+    decay = train.weight_decay
+    return torch.optim.AdamW(
+        parameters, lr=train.learning_rate, betas=train.betas, weight_decay=decay, fused=fused
+    )
+
+
+def clip_gradients(parameters: list[nn.Parameter], limit: float) -> Tensor:
+    """Scale all gradients so that their common norm is at most `limit`; return the norm before."""
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    norm = nn.utils.get_total_norm(gradients)
+    torch._foreach_mul_(gradients, limit / torch.clamp(norm, min=limit))
+    return norm
+
+
+class Trainer:
+    """One run, new or gone on with."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        corpus: Corpus,
+        run: Path,
+        *,
+        device: torch.device,
+        processes: Processes | None = None,
+        start: Model | None = None,
+        notes: Json | None = None,
+    ) -> None:
+        """Prepare a run in the folder `run`.
+
+        Args:
+            recipe: what to do.
+            corpus: what to read.
+            run: the run's folder; a run of the same recipe and corpus in it is gone on with.
+            device: where to train.
+            processes: the processes that share the batch, this one alone if None.
+            start: a model to start from instead of random weights.
+            notes: facts for the model's config and card.
+        """
+        self.recipe, self.corpus, self.run_folder, self.device = recipe, corpus, run, device
+        self.processes = processes or Processes.alone()
+        world = self.processes.world
+        if recipe.train.batch % world:
+            raise InputError(
+                f"train.batch ({recipe.train.batch}) rows cannot be divided among {world} processes"
+            )
+        self.config = start.config if start else self._new_config()
+        self.plan = plan(recipe, corpus, self.config)
+        self.notes = notes or {}
+        bilm, softmax = self._network(start)
+        self.directions: tuple[Direction, ...] = ("forward", "backward")
+        if recipe.model.directions == "forward":
+            self.directions = ("forward",)
+            bilm.backward_layers.requires_grad_(False)
+        rank = self.processes.rank
+        self.generator = torch.Generator(device=device).manual_seed(recipe.train.seed + 7919 * rank)
+        self.model = LanguageModel(
+            bilm.to(device), softmax.to(device), Dropout(recipe.train.dropout, self.generator)
+        ).train()
+        self.names: dict[Tensor, str] = {p: name for name, p in self.model.named_parameters()}
+        self.parameters = [p for p in self.model.parameters() if p.requires_grad]
+        self.optimizer = make_optimizer(recipe.train, self.parameters)
+        self.step = 0
+        rows = recipe.train.batch // world
+        self.memory: dict[Direction, Memory] = {
+            name: bilm.zero_memory(rows) for name in self.directions
+        }
+        self.positions: Positions | None = None
+        self.best: Json | None = None
+        self.waited = 0  # validations since the best
+        self.passed_over: list[str] = []  # broken checkpoints
+        self._resume()
+
+    def _new_config(self) -> ElmoConfig:
+        config = self.recipe.config(self.corpus.config, self.corpus.vocabulary_size)
+        return replace(config, tokenizer=self.corpus.tokenizer)
+
+    def _network(self, start: Model | None) -> tuple[BiLM, Softmax]:
+        vocabulary, width = self.corpus.vocabulary_size, self.config.lstm.projection
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.recipe.train.seed)
+            bilm = start.build() if start else BiLM(self.config)
+            softmax = Softmax(vocabulary, width)
+        if start is not None and start.softmax is not None:
+            softmax.load_state_dict(dict(start.softmax))
+        model = self.recipe.model
+        if model.words and bilm.token.words is not None:
+            if model.vectors is not None:
+                fill_vectors(bilm.token.words, Path(model.vectors), self.corpus.vocabulary)
+            if model.tie:
+                softmax.weight = bilm.token.words
+        return bilm, softmax
+
+    def _facts(self) -> Json:
+        return {
+            "recipe": json.loads(json.dumps(self.recipe.to_json())),
+            "corpus_sha256": self.corpus.sha256,
+            "config": json.loads(json.dumps(self.config.to_json())),
+        }
+
+    def _resume(self) -> None:
+        saved, self.passed_over = checkpoint.load_latest(self.run_folder)
+        if saved is None:
+            if self.passed_over:
+                raise InputError(
+                    f"no checkpoint in {self.run_folder} is whole: {self.passed_over[0]}"
+                )
+            return
+        facts = self._facts()
+        for name, what in (
+            ("corpus_sha256", "corpus"),
+            ("config", "network"),
+            ("recipe", "recipe"),
+        ):
+            if saved.facts.get(name) != facts[name]:
+                raise InputError(
+                    f"{self.run_folder} holds a run of another {what}: choose another folder, or "
+                    "repeat the command of that run"
+                )
+        model = saved.model()
+        self.model.bilm.load_state_dict(dict(model.tensors))
+        assert model.softmax is not None
+        self.model.softmax.load_state_dict(dict(model.softmax))
+        checkpoint.restore_optimizer(self.optimizer, self.names, saved.tensors)
+        self.step, self.best, self.waited = saved.step, saved.facts["best"], saved.facts["waited"]
+        self.positions, tensors = {}, saved.tensors
+        for name in self.memory:
+            levels = range(self.config.lstm.layers)
+            whole = [
+                (tensors[f"memory.{name}.{k}.h"], tensors[f"memory.{name}.{k}.c"]) for k in levels
+            ]
+            mine = self.processes.share(self.recipe.train.batch)
+            self.memory[name] = [
+                (h[mine].to(self.device), c[mine].to(self.device)) for h, c in whole
+            ]
+            start = f"stream.{name}."
+            self.positions[name] = {
+                key.removeprefix(start): t.numpy()
+                for key, t in tensors.items()
+                if key.startswith(start)
+            }
+        state = tensors.get(f"generator.{self.processes.rank}.{self.processes.world}")
+        if state is not None:
+            self.generator.set_state(state)
+        else:  # another number of processes: the same seed cannot give the same masks
+            self.generator.manual_seed(
+                hash((self.recipe.train.seed, self.step, self.processes.rank))
+            )
+
+    def save(self) -> None:
+        """Write a checkpoint; all processes take part, the first writes."""
+        memory = {
+            f"memory.{name}.{level}.{part}": self.processes.gather(tensor)
+            for name, levels in self.memory.items()
+            for level, pair in enumerate(levels)
+            for part, tensor in zip("hc", pair, strict=True)
+        }
+        states = self.processes.gather_states(self.generator.get_state())
+        if self.processes.first:
+            tensors = {
+                **checkpoint.optimizer_tensors(self.optimizer, self.names),
+                **memory,
+                **{f"generator.{rank}.{len(states)}": state for rank, state in enumerate(states)},
+                **{
+                    f"stream.{name}.{key}": torch.from_numpy(np.ascontiguousarray(array))
+                    for name, place in (self.positions or {}).items()
+                    for key, array in place.items()
+                },
+            }
+            facts = {**self._facts(), **versions(), "best": self.best, "waited": self.waited}
+            checkpoint.save(self.run_folder, self.step, self.to_model(), tensors, facts)
+            checkpoint.prune(self.run_folder, self.recipe.watch.keep)
+        self.processes.wait()
+
+    def to_model(self) -> Model:
+        """Return the network as files hold it, with what is known of its training."""
+        training = {
+            "steps": self.step,
+            "tokens": self.step * self.plan.tokens_per_step,
+            "recipe": self.recipe.to_json(),
+            "corpus": self.corpus.facts,
+            "seed": self.recipe.train.seed,
+            "best": self.best,
+            **versions(),
+            **self.notes,
+        }
+        return Model(
+            config=replace(self.config, training=json.loads(json.dumps(training))),
+            tensors=self.model.bilm.state_dict(),
+            vocabulary=self.corpus.vocabulary,
+            words=self.corpus.vocabulary if self.config.words else None,
+            alphabet=self.corpus.alphabet if self.config.characters else (),
+            softmax=self.model.softmax.state_dict(),
+        )
+
+    def __call__(
+        self,
+        report: Callable[[Status], None] | None = None,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> Result:
+        """Train to the end, or until `stop` says so; then a checkpoint is saved first."""
+        train, watch = self.recipe.train, self.recipe.watch
+        feed = Feed(
+            self.corpus,
+            self.recipe,
+            self.device,
+            self.directions,
+            rank=self.processes.rank,
+            world=self.processes.world,
+        )
+        if self.device.type == "cuda" and self.processes.world == 1:
+            with self._precision():
+                self.model.capture(self.directions, train.unroll, train.batch)
+        network = self.processes.wrap(self.model)
+        log = Log(self.run_folder, self.step, enabled=self.processes.first)
+        reason = "finished"
+        batches = feed(self.step * train.accumulate, self.positions)
+        seen = torch.zeros((), device=self.device)
+        counted, began = 0, time.perf_counter()
+        started, first = began, self.step
+        with contextlib.closing(batches), log:
+            while self.step < self.plan.steps:
+                rate = learning_rate(train, self.step, self.plan.steps)
+                for group in self.optimizer.param_groups:
+                    group["lr"] = rate
+                self.optimizer.zero_grad(set_to_none=True)
+                for part in range(train.accumulate):
+                    fed = next(batches)
+                    self.positions = fed.positions
+                    last = part == train.accumulate - 1
+                    with self.processes.quiet(network, unless=last), self._precision():
+                        losses, self.memory = network(fed.step, self.memory)
+                        loss = torch.stack(list(losses.values())).mean()
+                    scale = train.unroll if train.loss_scale == "unroll" else 1
+                    (loss * (scale / train.accumulate)).backward()
+                    seen += loss.detach() / train.accumulate
+                clip_gradients(self.parameters, train.clip_norm)
+                self.optimizer.step()
+                self.step += 1
+                counted += 1
+                ended = self.step == self.plan.steps
+                asked = self.processes.world == 1 or self.step % 10 == 0  # asking waits for all
+                asked = asked and self.processes.any(stop())
+                if self.step % watch.log == 0 or ended or asked:
+                    now = time.perf_counter()
+                    mean = self.processes.mean(seen).item() / counted
+                    if not math.isfinite(mean):
+                        raise InputError(
+                            f"the loss is {mean} at step {self.step}: lower train.learning_rate or "
+                            "train.clip_norm; the last checkpoint is from before"
+                        )
+                    speed = counted * self.plan.tokens_per_step / (now - began)
+                    left = (self.plan.steps - self.step) * (now - started) / (self.step - first)
+                    status = Status(self.step, self.plan, mean, speed, left, rate)
+                    log.write(status)
+                    if report and self.processes.first:
+                        report(status)
+                    seen.zero_()
+                    counted, began = 0, now
+                if self.step % watch.validate == 0 or ended:
+                    pause = time.perf_counter()
+                    found = self._validate()
+                    status = Status(self.step, self.plan, 0.0, 0.0, 0.0, rate, found)
+                    log.write(status)
+                    if report and self.processes.first:
+                        report(status)
+                    began += time.perf_counter() - pause
+                    if watch.patience is not None and self.waited >= watch.patience:
+                        reason, ended = "converged", True
+                if self.step % watch.checkpoint == 0 or ended or asked:
+                    self.save()
+                if ended:
+                    break
+                if asked:
+                    return Result(self.step, "stopped", self.best, self.run_folder)
+        if self.processes.first:
+            self._write("last")
+        self.processes.wait()
+        return Result(self.step, reason, self.best, self.run_folder)
+
+    def _precision(self) -> contextlib.AbstractContextManager[None]:
+        if self.recipe.train.precision == "float32":
+            return contextlib.nullcontext()
+        # Without its cache of cast weights: CUDA graphs must not read what it may drop.
+        return torch.autocast(self.device.type, dtype=torch.bfloat16, cache_enabled=False)
+
+    def _validate(self) -> Json:
+        found: Json = {}
+        if self.processes.first and self.corpus.valid.n_sentences:
+            found = validate(
+                self.model, self.corpus, self.device, limit=self.recipe.watch.validate_tokens
+            )
+            found["step"] = self.step
+            if self.best is None or found["perplexity"] < self.best["perplexity"]:
+                self.best, self.waited = found, 0
+                self._write("best")
+            else:
+                self.waited += 1
+        self.best, self.waited, found = self.processes.tell((self.best, self.waited, found))
+        return found
+
+    def _write(self, name: str) -> None:
+        native.write(self.to_model(), self.run_folder / name, overwrite=True)
+
+
+class Log:
+    """RUN/log.jsonl, cut back to the step that a run goes on from."""
+
+    def __init__(self, run: Path, step: int, *, enabled: bool) -> None:
+        """Open the log for what follows `step`."""
+        self.path, self.step, self.enabled = run / "log.jsonl", step, enabled
+
+    def __enter__(self) -> Log:
+        if self.enabled:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            kept = [line for line in self._lines() if line["step"] <= self.step]
+            scratch = self.path.with_suffix(".tmp")
+            with scratch.open("w", encoding="utf-8") as file:
+                file.writelines(json.dumps(line) + "\n" for line in kept)
+            os.replace(scratch, self.path)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def write(self, status: Status) -> None:
+        """Add a line."""
+        if not self.enabled:
+            return
+        facts = asdict(status)
+        del facts["plan"], facts["seconds_left"]
+        if status.validation is not None:
+            facts = {"step": status.step, "validation": status.validation}
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(facts) + "\n")
+
+    def _lines(self) -> Iterator[Json]:
+        if self.path.exists():
+            for line in self.path.read_text(encoding="utf-8").splitlines():
+                with contextlib.suppress(ValueError):  # the last line of a killed run
+                    yield json.loads(line)
+
+
+def fill_vectors(table: Tensor, path: Path, words: Sequence[str]) -> int:
+    """Start a word table from a text file of vectors (GloVe's form); return how many it had."""
+    rows = {word: number for number, word in enumerate(words)}
+    found = 0
+    try:
+        with path.open(encoding="utf-8") as file, torch.no_grad():
+            for number, line in enumerate(file, start=1):
+                word, *values = line.rstrip("\n").split(" ")
+                if word not in rows:
+                    continue
+                if len(values) != table.shape[1]:
+                    raise InputError(
+                        f"line {number} of {path} has {len(values)} numbers, the model's width is "
+                        f"{table.shape[1]}"
+                    )
+                table[rows[word]] = torch.tensor([float(value) for value in values])
+                found += 1
+    except (OSError, UnicodeDecodeError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{path} is not a file of word vectors: {error}") from None
+    return found
+
+
+def versions() -> Json:
+    """Return what a run was made with."""
+    import torchelmo
+
+    return {
+        "versions": {
+            "torchelmo": torchelmo.__version__,
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+        }
+    }

@@ -1,0 +1,204 @@
+"""What a biLM is trained for: predict each word from its left and, apart, from its right context.
+
+Losses are means over the batch, in nats. The sampled softmax is TensorFlow's: distinct ids drawn
+from a log-uniform distribution (so the vocabulary must be sorted by falling frequency), each logit
+lessened by the logarithm of how often that id was to be expected, samples that are the target left
+out. The full softmax goes through the rows in pieces and makes its gradients on the way, so that
+its memory is that of one piece, whatever the vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from torchelmo.nn.bilm import BiLM, Direction, Memory
+from torchelmo.nn.softmax import Softmax
+from torchelmo.pretrain.graphs import GraphedStack
+
+PIECE = 1 << 25  # logits in memory at a time: 128 MB in float32
+
+
+class Negatives(NamedTuple):
+    """Drawn ids (S,) and the logarithm of how often each is expected in such a draw."""
+
+    ids: Tensor
+    log_expected: Tensor
+    tries: int
+
+
+def draw_negatives(
+    vocabulary: int, count: int, rng: np.random.Generator
+) -> tuple[npt.NDArray[np.int64], int]:
+    """Draw distinct ids, P(k) = ln((k+2)/(k+1)) / ln(V+1); return them and the draws it took."""
+    found: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)
+    if count > vocabulary:
+        raise ValueError(f"{count} distinct words of {vocabulary}")
+    while True:
+        more = np.exp(rng.random(max(4 * count, 64)) * math.log(vocabulary + 1)) - 1
+        drawn = np.minimum(more.astype(np.int64), vocabulary - 1)
+        found = np.concatenate([found, drawn])
+        _, first = np.unique(found, return_index=True)
+        if len(first) >= count:
+            first.sort()
+            return found[first[:count]], int(first[count - 1]) + 1
+
+
+def log_expected(ids: Tensor, vocabulary: int, tries: int) -> Tensor:
+    """Return ln(1 - (1 - P(k))^tries), in float32 from float64."""
+    k = ids.double()
+    share = torch.log((k + 2) / (k + 1)) / math.log(vocabulary + 1)
+    return torch.log(-torch.expm1(tries * torch.log1p(-share))).float()
+
+
+def sampled_loss(softmax: Softmax, hidden: Tensor, targets: Tensor, negatives: Negatives) -> Tensor:
+    """Return the mean loss among the target and the drawn words: hidden (n, P), targets (n,)."""
+    vocabulary = softmax.bias.shape[0]
+    true_expected = log_expected(targets, vocabulary, negatives.tries)
+    true = (hidden.float() * F.embedding(targets, softmax.weight)).sum(dim=1)
+    true = true + softmax.bias[targets] - true_expected
+    shift = softmax.bias[negatives.ids] - negatives.log_expected
+    logits = F.linear(hidden, F.embedding(negatives.ids, softmax.weight)).float() + shift  # (n, S)
+    logits = logits.masked_fill(targets.unsqueeze(1) == negatives.ids, -torch.inf)
+    return (torch.logaddexp(true, torch.logsumexp(logits, dim=1)) - true).mean()
+
+
+def full_loss(softmax: Softmax, hidden: Tensor, targets: Tensor) -> Tensor:
+    """Return the mean loss over the whole vocabulary: hidden (n, P), targets (n,)."""
+    loss: Tensor = _FullLoss.apply(hidden, softmax.weight, softmax.bias, targets)  # type: ignore[no-untyped-call]
+    return loss
+
+
+class _FullLoss(torch.autograd.Function):
+    """Mean cross-entropy in pieces of rows; gradients are made together with the loss."""
+
+    @staticmethod
+    def forward(ctx, hidden, weight, bias, targets):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN205
+        count, rows = len(hidden), max(PIECE // weight.shape[0], 1)
+        needed = any(ctx.needs_input_grad[:3])
+        w, b = weight.to(hidden.dtype), bias.to(hidden.dtype)
+        total = torch.zeros((), dtype=torch.float32, device=hidden.device)
+        d_hidden, d_weight, d_bias = (
+            torch.zeros_like(t, dtype=torch.float32) if needed else None
+            for t in (hidden, weight, bias)
+        )
+        for start in range(0, count, rows):
+            part = slice(start, start + rows)
+            x, goal = hidden[part], targets[part].unsqueeze(1)
+            logits = F.linear(x, w, b).float()
+            normaliser = torch.logsumexp(logits, dim=1, keepdim=True)
+            total += (normaliser - logits.gather(1, goal)).sum()
+            if d_hidden is not None and d_weight is not None and d_bias is not None:
+                share = torch.exp(logits - normaliser)
+                share.scatter_add_(1, goal, share.new_full(goal.shape, -1.0))
+                d_bias += share.sum(dim=0)
+                share = share.to(x.dtype)
+                d_hidden[part] = share @ w
+                d_weight += share.t() @ x
+        if needed:
+            ctx.save_for_backward(d_hidden, d_weight, d_bias)
+            ctx.count, ctx.dtype = count, hidden.dtype
+        return total / count
+
+    @staticmethod
+    def backward(ctx, gradient):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN205
+        d_hidden, d_weight, d_bias = (t * (gradient / ctx.count) for t in ctx.saved_tensors)
+        return d_hidden.to(ctx.dtype), d_weight, d_bias, None
+
+
+class Dropout:
+    """Dropout with a random generator of its own, whose state is part of a checkpoint."""
+
+    def __init__(self, rate: float, generator: torch.Generator) -> None:
+        """Take the share of values to drop."""
+        self.rate, self.generator = rate, generator
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Drop values at random and scale the rest up."""
+        if not self.rate:
+            return x
+        keep = 1 - self.rate
+        mask = torch.empty_like(x).bernoulli_(keep, generator=self.generator)
+        return x * (mask / keep)
+
+
+@dataclass(frozen=True)
+class Side:
+    """One direction of a batch, time first as the LSTMs take it."""
+
+    index: Tensor  # (T, B): which of the distinct words is read
+    targets: Tensor  # (T, B)
+    resets: Tensor | None  # (T, B)
+    negatives: Negatives | None
+
+
+@dataclass(frozen=True)
+class Step:
+    """A batch on the device: its distinct words grouped by length, and its directions."""
+
+    characters: list[tuple[Tensor, int]]  # ids (u, C) of a group and its longest spelling
+    words: Tensor | None  # (U,) rows of the word table, in the order of the groups
+    sides: dict[Direction, Side]
+
+
+class LanguageModel(nn.Module):
+    """A biLM with its softmax, as it is trained: a batch in, the loss of each direction out."""
+
+    def __init__(self, bilm: BiLM, softmax: Softmax, dropout: Dropout | None = None) -> None:
+        super().__init__()
+        self.bilm, self.softmax, self.dropout = bilm, softmax, dropout
+        self.graphs: dict[Direction, GraphedStack] = {}
+
+    def capture(self, directions: Iterable[Direction], steps: int, batch: int) -> None:
+        """Record each direction's LSTMs as CUDA graphs, for rows of one length."""
+        for name in directions:
+            self.graphs[name] = GraphedStack(self.bilm, name, steps, batch)
+
+    def forward(
+        self, step: Step, memory: dict[Direction, Memory]
+    ) -> tuple[dict[Direction, Tensor], dict[Direction, Memory]]:
+        """Return the mean loss and the new memory of each direction."""
+        losses: dict[Direction, Tensor] = {}
+        after: dict[Direction, Memory] = {}
+        vectors = self.vectors(step)
+        dropout = self.dropout if self.training else None
+        for name, side in step.sides.items():
+            steps, batch = side.index.shape
+            x = F.embedding(side.index.reshape(-1), vectors)  # (T * B, P)
+            resets = None if side.resets is None else side.resets.reshape(-1)
+            if name in self.graphs and self.training:
+                hidden, after[name] = self.graphs[name](x, memory[name], resets, dropout)
+            else:
+                layers, after[name] = self.bilm.stack(
+                    name, x, [batch] * steps, memory[name], resets, dropout
+                )
+                hidden = layers[-1]
+            # bilm-tf drops on the input of every layer and, before the softmax, on the top.
+            hidden = dropout(hidden) if dropout else hidden
+            targets = side.targets.reshape(-1)
+            if side.negatives is None:
+                losses[name] = full_loss(self.softmax, hidden, targets)
+            else:
+                losses[name] = sampled_loss(self.softmax, hidden, targets, side.negatives)
+        return losses, after
+
+    def vectors(self, step: Step) -> Tensor:
+        """Return the context-free vectors of the distinct words, (U, P)."""
+        if not step.characters:
+            whole: Tensor = self.bilm.token(None, step.words)
+            return whole
+        parts, start = [], 0
+        for characters, length in step.characters:
+            end = start + len(characters)
+            words = None if step.words is None else step.words[start:end]
+            parts.append(self.bilm.token(characters, words, length))
+            start = end
+        return torch.cat(parts)
