@@ -8,10 +8,12 @@ import json
 import os
 import secrets
 import shutil
+import sys
 import zlib
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from torchelmo.config import Json
 from torchelmo.errors import InputError
@@ -120,14 +122,17 @@ def write_json(path: Path, data: Json) -> None:
 
 
 @contextmanager
-def new_folder(target: Path, *, overwrite: bool, known: Collection[str]) -> Iterator[Path]:
+def new_folder(
+    target: Path, *, overwrite: bool, known: Collection[str], what: str = "a model"
+) -> Iterator[Path]:
     """Give a temporary folder beside `target` that takes its place when the block ends well.
 
     An existing folder with anything in it is refused, or with `overwrite` replaced if it holds
-    nothing but the `known` file names: no file that is not ours is ever deleted.
+    nothing but the `known` file names: no file that is not ours is ever deleted. `what` is what
+    the folder holds, for errors.
     """
     target = Path(os.path.realpath(target))
-    _check_target(target, overwrite, known)
+    _check_target(target, overwrite, known, what)
     temporary = target.parent / f".{target.name}.{secrets.token_hex(4)}.partial"
     old = temporary.with_suffix(".old")
     try:
@@ -150,7 +155,7 @@ def new_folder(target: Path, *, overwrite: bool, known: Collection[str]) -> Iter
             shutil.rmtree(old, ignore_errors=True)
 
 
-def _check_target(target: Path, overwrite: bool, known: Collection[str]) -> None:
+def _check_target(target: Path, overwrite: bool, known: Collection[str], what: str) -> None:
     try:
         names = sorted(os.listdir(target))
     except FileNotFoundError:
@@ -164,5 +169,21 @@ def _check_target(target: Path, overwrite: bool, known: Collection[str]) -> None
     foreign = [name for name in names if name not in known]
     if foreign:
         raise InputError(
-            f"{target} holds {foreign[0]!r}, which is no file of a model: it is not overwritten"
+            f"{target} holds {foreign[0]!r}, which is no file of {what}: it is not overwritten"
         )
+
+
+def try_lock(file: BinaryIO) -> bool:
+    """Lock a file while it is open; False if another process has it, or the disk knows no locks."""
+    try:
+        if sys.platform == "win32":
+            import msvcrt
+
+            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+        else:
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True

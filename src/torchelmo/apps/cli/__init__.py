@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from torchelmo import __version__
-from torchelmo.apps.cli import console, convert, embed, models, perplexity
+from torchelmo.apps.cli import console, convert, embed, models, perplexity, prepare
 from torchelmo.errors import InputError, MissingExtra
 
 app = typer.Typer(
@@ -29,6 +29,7 @@ app = typer.Typer(
 app.command("embed", epilog=embed.EXAMPLE)(embed.embed)
 app.command("convert", epilog=convert.EXAMPLE)(convert.convert)
 app.command("perplexity", epilog=perplexity.EXAMPLE)(perplexity.perplexity)
+app.command("prepare", epilog=prepare.EXAMPLE)(prepare.prepare)
 app.command("models", epilog=models.EXAMPLE)(models.models)
 
 # What is wrong with the arguments; typer's own copy of this class has moved between versions.

@@ -1,0 +1,1 @@
+"""From raw text to a trained biLM: corpus, streams, objective, loop, checkpoints, fine-tuning."""
