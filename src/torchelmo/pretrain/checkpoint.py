@@ -13,6 +13,7 @@ before.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -29,7 +30,7 @@ from torch import Tensor
 
 from torchelmo.config import Json
 from torchelmo.errors import InputError
-from torchelmo.formats import native
+from torchelmo.formats import files, native
 from torchelmo.formats.model import Model
 
 TENSORS, FACTS = "training.safetensors", "training.json"
@@ -53,10 +54,10 @@ class Checkpoint:
 def save(run: Path, step: int, model: Model, tensors: Mapping[str, Tensor], facts: Json) -> Path:
     """Write a checkpoint, whole or not at all."""
     home = run / "checkpoints"
-    home.mkdir(parents=True, exist_ok=True)
     target, scratch = home / f"step-{step:08d}", home / f"step-{step:08d}.tmp"
     shutil.rmtree(scratch, ignore_errors=True)
     try:
+        home.mkdir(parents=True, exist_ok=True)
         scratch.mkdir()
         native.write_files(model, scratch)
         ready = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
@@ -95,7 +96,7 @@ def load_latest(run: Path) -> tuple[Checkpoint | None, list[str]]:
 def load(folder: Path) -> Checkpoint:
     """Read a checkpoint after checking every file's sum."""
     try:
-        facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
+        facts = files.read_json(folder / FACTS)
         kept = facts.pop("self")
         if kept != _sum_of(facts):
             raise InputError(f"{folder / FACTS} was changed: its checkpoint cannot be used")
@@ -119,8 +120,22 @@ def prune(run: Path, keep: int) -> None:
         shutil.rmtree(doomed, ignore_errors=True)
         os.replace(folder, doomed)
         shutil.rmtree(doomed, ignore_errors=True)
-    for folder in (run / "checkpoints").glob("*.tmp"):
+    halves = [*run.glob(".best.*"), *run.glob(".last.*")]  # of the model folders
+    for folder in (*(run / "checkpoints").glob("*.tmp"), *halves):
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def set_aside(run: Path, step: int) -> None:
+    """Rename what is newer than the checkpoint that a run goes on from: those are broken.
+
+    Under their names they would count as the newest, and whole ones would be deleted for them.
+    """
+    for folder in _folders(run):
+        if folder.name > f"step-{step:08d}":
+            kept = folder.with_suffix(".broken")
+            shutil.rmtree(kept, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                os.replace(folder, kept)
 
 
 def _folders(run: Path) -> list[Path]:

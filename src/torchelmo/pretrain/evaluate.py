@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 from torchelmo.config import Json
+from torchelmo.nn.bilm import Direction
 from torchelmo.perplexity import stream_scores
 from torchelmo.pretrain.corpus import Corpus, Split
 from torchelmo.pretrain.objective import LanguageModel
@@ -18,9 +20,17 @@ from torchelmo.pretrain.streams import BEGIN_ID, END_ID, UNKNOWN_ID
 
 @torch.no_grad()
 def validate(
-    model: LanguageModel, corpus: Corpus, device: torch.device, *, limit: int | None = None
+    model: LanguageModel,
+    corpus: Corpus,
+    device: torch.device,
+    directions: Sequence[Direction] = ("forward", "backward"),
+    *,
+    limit: int | None = None,
 ) -> Json:
-    """Return perplexities on the validation text, or on its first `limit` tokens."""
+    """Return perplexities on the validation text, or on its first `limit` tokens.
+
+    `perplexity` is the geometric mean of the directions that are asked for.
+    """
     text = corpus.valid if limit is None else first_tokens(corpus.valid, limit)
     vocabulary = corpus.vocabulary_size
     training = model.training
@@ -47,15 +57,13 @@ def validate(
         end=END_ID,
         targets=targets,
         unknown=UNKNOWN_ID,
+        directions=directions,
     )
     model.train(training)
-    forward, backward = (nats / found.tokens for nats in (found.forward, found.backward))
-    return {
-        "forward": math.exp(forward),
-        "backward": math.exp(backward),
-        "perplexity": math.exp((forward + backward) / 2),
-        "tokens": found.tokens,
-    }
+    nats: dict[str, float] = {name: getattr(found, name) / found.tokens for name in directions}
+    nats["perplexity"] = sum(nats.values()) / len(nats)
+    # A model that has gone astray may be beyond what a float holds.
+    return {**{name: math.exp(min(n, 700)) for name, n in nats.items()}, "tokens": found.tokens}
 
 
 def first_tokens(text: Split, limit: int) -> Split:

@@ -1,8 +1,7 @@
 """The training loop: steps, validation, checkpoints, and going on exactly where it stopped.
 
-    RUN/recipe.json     what is run, on which corpus: a run of another recipe is refused
     RUN/log.jsonl       a line every so many steps, and one for each validation
-    RUN/checkpoints/    see checkpoint.py
+    RUN/checkpoints/    see checkpoint.py; a run of another recipe or corpus is refused
     RUN/best/, RUN/last/   native model folders: the best by validation, and the final one
 
 Exact means bit for bit on the same machine: weights, optimizer, LSTM states, dropout's random state
@@ -85,12 +84,13 @@ def plan(recipe: Recipe, corpus: Corpus, config: ElmoConfig) -> Plan:
     if pairs < per_step:
         raise InputError(
             f"{corpus.folder} has {pairs:,} words to predict, a step takes {per_step:,} (batch "
-            f"{train.batch} x unroll {train.unroll}): take a smaller batch or more text"
+            f"{train.batch} x unroll {train.unroll} x accumulate {train.accumulate}): take a "
+            "smaller batch or more text"
         )
     steps = train.steps if train.steps is not None else int((train.epochs or 0) * pairs / per_step)
     with torch.device("meta"):
         count = sum(p.numel() for p in BiLM(config).parameters())
-    count += corpus.vocabulary_size * (config.lstm.projection + 1)
+    count += corpus.vocabulary_size * (1 if recipe.model.tie else config.lstm.projection + 1)
     return Plan(max(steps, 1), max(steps, 1) * per_step / pairs, per_step, pairs, count)
 
 
@@ -190,6 +190,9 @@ class Trainer:
         self.positions: Positions | None = None
         self.best: Json | None = None
         self.waited = 0  # validations since the best
+        # Since the last line of the log: the sum of losses of so many steps, the largest gradient.
+        self.seen, self.counted = torch.zeros((), device=device), 0
+        self.strain = torch.zeros((), device=device)
         self.passed_over: list[str] = []  # broken checkpoints
         self._resume()
 
@@ -214,8 +217,10 @@ class Trainer:
         return bilm, softmax
 
     def _facts(self) -> Json:
+        recipe = json.loads(json.dumps(self.recipe.to_json()))
+        del recipe["data"]["corpus"]  # where it lies; what it is, its sum says
         return {
-            "recipe": json.loads(json.dumps(self.recipe.to_json())),
+            "recipe": recipe,
             "corpus_sha256": self.corpus.sha256,
             "config": json.loads(json.dumps(self.config.to_json())),
         }
@@ -235,10 +240,13 @@ class Trainer:
             ("recipe", "recipe"),
         ):
             if saved.facts.get(name) != facts[name]:
+                key = "" if what == "corpus" else difference(saved.facts.get(name), facts[name])
                 raise InputError(
-                    f"{self.run_folder} holds a run of another {what}: choose another folder, or "
-                    "repeat the command of that run"
+                    f"{self.run_folder} holds a run of another {what}{key}: choose another folder, "
+                    "or repeat the command of that run"
                 )
+        if self.processes.first:
+            checkpoint.set_aside(self.run_folder, saved.step)
         model = saved.model()
         self.model.bilm.load_state_dict(dict(model.tensors))
         assert model.softmax is not None
@@ -261,7 +269,10 @@ class Trainer:
                 for key, t in tensors.items()
                 if key.startswith(start)
             }
-        state = tensors.get(f"generator.{self.processes.rank}.{self.processes.world}")
+        seen, rank = tensors["seen"], self.processes.rank
+        self.seen = seen.mean() if len(seen) != self.processes.world else seen[rank]
+        self.seen, self.counted = self.seen.to(self.device), saved.facts["counted"]
+        state = tensors.get(f"generator.{rank}.{self.processes.world}")
         if state is not None:
             self.generator.set_state(state)
         else:  # another number of processes: the same seed cannot give the same masks
@@ -277,11 +288,13 @@ class Trainer:
             for level, pair in enumerate(levels)
             for part, tensor in zip("hc", pair, strict=True)
         }
+        seen = self.processes.gather(self.seen.reshape(1))
         states = self.processes.gather_states(self.generator.get_state())
         if self.processes.first:
             tensors = {
                 **checkpoint.optimizer_tensors(self.optimizer, self.names),
                 **memory,
+                "seen": seen,
                 **{f"generator.{rank}.{len(states)}": state for rank, state in enumerate(states)},
                 **{
                     f"stream.{name}.{key}": torch.from_numpy(np.ascontiguousarray(array))
@@ -289,7 +302,13 @@ class Trainer:
                     for key, array in place.items()
                 },
             }
-            facts = {**self._facts(), **versions(), "best": self.best, "waited": self.waited}
+            facts = {
+                **self._facts(),
+                **versions(),
+                "best": self.best,
+                "waited": self.waited,
+                "counted": self.counted,
+            }
             checkpoint.save(self.run_folder, self.step, self.to_model(), tensors, facts)
             checkpoint.prune(self.run_folder, self.recipe.watch.keep)
         self.processes.wait()
@@ -335,13 +354,11 @@ class Trainer:
                 self.model.capture(self.directions, train.unroll, train.batch)
         network = self.processes.wrap(self.model)
         log = Log(self.run_folder, self.step, enabled=self.processes.first)
-        reason = "finished"
         batches = feed(self.step * train.accumulate, self.positions)
-        seen = torch.zeros((), device=self.device)
-        counted, began = 0, time.perf_counter()
-        started, first = began, self.step
+        began = started = time.perf_counter()
+        since = first = self.step
         with contextlib.closing(batches), log:
-            while self.step < self.plan.steps:
+            while self.step < self.plan.steps and not self._converged():
                 rate = learning_rate(train, self.step, self.plan.steps)
                 for group in self.optimizer.param_groups:
                     group["lr"] = rate
@@ -355,50 +372,64 @@ class Trainer:
                         loss = torch.stack(list(losses.values())).mean()
                     scale = train.unroll if train.loss_scale == "unroll" else 1
                     (loss * (scale / train.accumulate)).backward()
-                    seen += loss.detach() / train.accumulate
-                clip_gradients(self.parameters, train.clip_norm)
+                    self.seen += loss.detach() / train.accumulate
+                norm = clip_gradients(self.parameters, train.clip_norm)
+                self.strain = torch.maximum(self.strain, norm)
                 self.optimizer.step()
                 self.step += 1
-                counted += 1
+                self.counted += 1
                 ended = self.step == self.plan.steps
                 asked = self.processes.world == 1 or self.step % 10 == 0  # asking waits for all
                 asked = asked and self.processes.any(stop())
-                if self.step % watch.log == 0 or ended or asked:
+                logged = self.step % watch.log == 0 or ended
+                validated = self.step % watch.validate == 0 or ended
+                saved = self.step % watch.checkpoint == 0 or ended or asked
+                mean = self._mean_loss() if logged or validated or saved else math.nan
+                if logged or asked:
                     now = time.perf_counter()
-                    mean = self.processes.mean(seen).item() / counted
-                    if not math.isfinite(mean):
-                        raise InputError(
-                            f"the loss is {mean} at step {self.step}: lower train.learning_rate or "
-                            "train.clip_norm; the last checkpoint is from before"
-                        )
-                    speed = counted * self.plan.tokens_per_step / (now - began)
+                    speed = (self.step - since) * self.plan.tokens_per_step / (now - began)
                     left = (self.plan.steps - self.step) * (now - started) / (self.step - first)
                     status = Status(self.step, self.plan, mean, speed, left, rate)
-                    log.write(status)
                     if report and self.processes.first:
                         report(status)
-                    seen.zero_()
-                    counted, began = 0, now
-                if self.step % watch.validate == 0 or ended:
+                    if logged:  # not where it was stopped: the log is that of an undisturbed run
+                        log.write(status)
+                        self.seen, self.strain = map(torch.zeros_like, (self.seen, self.strain))
+                        self.counted, since, began = 0, self.step, now
+                if validated:
                     pause = time.perf_counter()
                     found = self._validate()
-                    status = Status(self.step, self.plan, 0.0, 0.0, 0.0, rate, found)
-                    log.write(status)
-                    if report and self.processes.first:
-                        report(status)
+                    if found:
+                        status = Status(self.step, self.plan, 0.0, 0.0, 0.0, rate, found)
+                        log.write(status)
+                        if report and self.processes.first:
+                            report(status)
                     began += time.perf_counter() - pause
-                    if watch.patience is not None and self.waited >= watch.patience:
-                        reason, ended = "converged", True
-                if self.step % watch.checkpoint == 0 or ended or asked:
+                    ended = ended or self._converged()
+                if saved or ended:
                     self.save()
-                if ended:
-                    break
-                if asked:
+                if asked and not ended:
                     return Result(self.step, "stopped", self.best, self.run_folder)
         if self.processes.first:
             self._write("last")
         self.processes.wait()
+        reason = "finished" if self.step == self.plan.steps else "converged"
         return Result(self.step, reason, self.best, self.run_folder)
+
+    def _converged(self) -> bool:
+        patience = self.recipe.watch.patience
+        return patience is not None and self.waited >= patience
+
+    def _mean_loss(self) -> float:
+        """Return the mean loss since the last line of the log; without one there is no going on."""
+        mean = self.processes.mean(self.seen).item() / max(self.counted, 1)
+        for what, value in (("loss", mean), ("gradient", self.strain.item())):
+            if not math.isfinite(value):
+                raise InputError(
+                    f"the {what} is {value} at step {self.step}: lower train.learning_rate or "
+                    "train.clip_norm; the last checkpoint is from before"
+                )
+        return mean
 
     def _precision(self) -> contextlib.AbstractContextManager[None]:
         if self.recipe.train.precision == "float32":
@@ -409,9 +440,8 @@ class Trainer:
     def _validate(self) -> Json:
         found: Json = {}
         if self.processes.first and self.corpus.valid.n_sentences:
-            found = validate(
-                self.model, self.corpus, self.device, limit=self.recipe.watch.validate_tokens
-            )
+            limit = self.recipe.watch.validate_tokens
+            found = validate(self.model, self.corpus, self.device, self.directions, limit=limit)
             found["step"] = self.step
             if self.best is None or found["perplexity"] < self.best["perplexity"]:
                 self.best, self.waited = found, 0
@@ -434,12 +464,13 @@ class Log:
 
     def __enter__(self) -> Log:
         if self.enabled:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
             kept = [line for line in self._lines() if line["step"] <= self.step]
             scratch = self.path.with_suffix(".tmp")
-            with scratch.open("w", encoding="utf-8") as file:
-                file.writelines(json.dumps(line) + "\n" for line in kept)
-            os.replace(scratch, self.path)
+            with self._writing():
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                with scratch.open("w", encoding="utf-8") as file:
+                    file.writelines(json.dumps(line) + "\n" for line in kept)
+                os.replace(scratch, self.path)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -453,8 +484,18 @@ class Log:
         del facts["plan"], facts["seconds_left"]
         if status.validation is not None:
             facts = {"step": status.step, "validation": status.validation}
-        with self.path.open("a", encoding="utf-8") as file:
+        with self._writing(), self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(facts) + "\n")
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise InputError(
+                f"{self.path} cannot be written: {error.strerror or error}; the same command goes "
+                "on from the last checkpoint"
+            ) from None
 
     def _lines(self) -> Iterator[Json]:
         if self.path.exists():
@@ -466,25 +507,43 @@ class Log:
 def fill_vectors(table: Tensor, path: Path, words: Sequence[str]) -> int:
     """Start a word table from a text file of vectors (GloVe's form); return how many it had."""
     rows = {word: number for number, word in enumerate(words)}
-    found = 0
+    found, width = 0, table.shape[1]
     try:
         with path.open(encoding="utf-8") as file, torch.no_grad():
             for number, line in enumerate(file, start=1):
-                word, *values = line.rstrip("\n").split(" ")
-                if word not in rows:
-                    continue
-                if len(values) != table.shape[1]:
+                # Some of GloVe's words have spaces inside, so the numbers are counted from the end.
+                fields = line.rstrip().split(" ")
+                word, values = " ".join(fields[:-width]), fields[-width:]
+                if number == 1 and len(fields) == 2 != width + 1:
+                    continue  # word2vec's first line: how many words, how wide
+                if len(fields) <= width or (number == 1 and len(fields) != width + 1):
                     raise InputError(
-                        f"line {number} of {path} has {len(values)} numbers, the model's width is "
-                        f"{table.shape[1]}"
+                        f"line {number} of {path} has {len(fields) - 1} numbers, the model's width "
+                        f"is {width}"
                     )
-                table[rows[word]] = torch.tensor([float(value) for value in values])
-                found += 1
+                if word in rows:
+                    table[rows[word]] = torch.tensor([float(value) for value in values])
+                    found += 1
     except (OSError, UnicodeDecodeError, ValueError) as error:
         if isinstance(error, InputError):
             raise
         raise InputError(f"{path} is not a file of word vectors: {error}") from None
     return found
+
+
+def difference(before: object, now: object, where: str = "") -> str:
+    """Name the first key whose value is another.
+
+    >>> difference({"train": {"batch": 8}}, {"train": {"batch": 16}})
+    ' (train.batch is 8 there, 16 here)'
+    """
+    if not isinstance(before, dict) or not isinstance(now, dict):
+        return f" ({where} is {before!r} there, {now!r} here)" if before != now else ""
+    found = (
+        difference(before.get(key), now.get(key), f"{where}.{key}" if where else key)
+        for key in {**before, **now}
+    )
+    return next(filter(None, found), "")
 
 
 def versions() -> Json:
