@@ -13,8 +13,17 @@ from pathlib import Path
 import torch
 
 
-def write(path: Path, *, model: str, data: str, metric: str, values: dict[str, object]) -> None:
-    """Write `results/AREA/NAME.json`, and print the values."""
+def write(
+    path: Path,
+    *,
+    model: str,
+    data: str,
+    metric: str,
+    values: dict[str, object],
+    hardware: str | None = None,
+    torch_version: str | None = None,
+) -> None:
+    """Write `results/AREA/NAME.json`, and print the values; the machine is this one if not said."""
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
     ).stdout.strip()
@@ -24,8 +33,8 @@ def write(path: Path, *, model: str, data: str, metric: str, values: dict[str, o
         "date": date.today().isoformat(),
         "commit": commit,
         "command": shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *names]),
-        "hardware": hardware(),
-        "torch": torch.__version__,
+        "hardware": hardware or this_machine(),
+        "torch": torch_version or torch.__version__,
         "model": model,
         "data": data,
         "metric": metric,
@@ -37,7 +46,7 @@ def write(path: Path, *, model: str, data: str, metric: str, values: dict[str, o
     print(json.dumps(values))
 
 
-def hardware() -> str:
+def this_machine() -> str:
     """Name the processor and the threads in use."""
     name = platform.machine()
     info = Path("/proc/cpuinfo")
