@@ -436,6 +436,23 @@ def test_clipping():
         assert parameters[1].grad.tolist() == pytest.approx([8 * share])
 
 
+def test_several_batches_a_step_have_the_mean_of_their_gradients(corpus, tmp_path, monkeypatch):
+    gradients = []
+
+    def keep(parameters, limit):
+        gradients.append([parameter.grad.clone() for parameter in parameters])
+        return torch.tensor(1.0)
+
+    monkeypatch.setattr(loop, "clip_gradients", keep)
+    for number in (1, 3):  # at a rate that leaves the weights as they are
+        changes = {"accumulate": number, "steps": 3 // number, "learning_rate": 1e-30}
+        trainer(tiny_recipe(train=changes), corpus, tmp_path / str(number))()
+    *singles, together = gradients
+    assert len(singles) == 3
+    for parts, whole in zip(zip(*singles, strict=True), together, strict=True):
+        torch.testing.assert_close(whole, torch.stack(parts).mean(dim=0))
+
+
 def test_no_thread_outlives_a_run(corpus, tmp_path):
     def report(status):
         raise RuntimeError("the terminal went away")
