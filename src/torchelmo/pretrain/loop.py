@@ -146,6 +146,7 @@ class Trainer:
         device: torch.device,
         processes: Processes | None = None,
         start: Model | None = None,
+        frozen: bool = False,
         notes: Json | None = None,
     ) -> None:
         """Prepare a run in the folder `run`.
@@ -157,6 +158,7 @@ class Trainer:
             device: where to train.
             processes: the processes that share the batch, this one alone if None.
             start: a model to start from instead of random weights.
+            frozen: train the softmax alone.
             notes: facts for the model's config and card.
         """
         self.recipe, self.corpus, self.run_folder, self.device = recipe, corpus, run, device
@@ -166,7 +168,8 @@ class Trainer:
             raise InputError(
                 f"train.batch ({recipe.train.batch}) rows cannot be divided among {world} processes"
             )
-        self.config = start.config if start else self._new_config()
+        vocabulary = corpus.vocabulary_size
+        self.config = replace(start.config, vocabulary=vocabulary) if start else self._new_config()
         self.plan = plan(recipe, corpus, self.config)
         self.notes = notes or {}
         bilm, softmax = self._network(start)
@@ -174,6 +177,9 @@ class Trainer:
         if recipe.model.directions == "forward":
             self.directions = ("forward",)
             bilm.backward_layers.requires_grad_(False)
+        self.frozen = frozen
+        if frozen:
+            bilm.requires_grad_(False)
         rank = self.processes.rank
         self.generator = torch.Generator(device=device).manual_seed(recipe.train.seed + 7919 * rank)
         self.model = LanguageModel(
@@ -221,6 +227,7 @@ class Trainer:
         del recipe["data"]["corpus"]  # where it lies; what it is, its sum says
         return {
             "recipe": recipe,
+            "frozen": self.frozen,
             "corpus_sha256": self.corpus.sha256,
             "config": json.loads(json.dumps(self.config.to_json())),
         }
@@ -238,6 +245,7 @@ class Trainer:
             ("corpus_sha256", "corpus"),
             ("config", "network"),
             ("recipe", "recipe"),
+            ("frozen", "kind"),
         ):
             if saved.facts.get(name) != facts[name]:
                 key = "" if what == "corpus" else difference(saved.facts.get(name), facts[name])
@@ -349,7 +357,7 @@ class Trainer:
             rank=self.processes.rank,
             world=self.processes.world,
         )
-        if self.device.type == "cuda" and self.processes.world == 1:
+        if self.device.type == "cuda" and self.processes.world == 1 and not self.frozen:
             with self._precision():
                 self.model.capture(self.directions, train.unroll, train.batch)
         network = self.processes.wrap(self.model)
