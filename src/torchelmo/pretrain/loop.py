@@ -210,7 +210,9 @@ class Trainer:
         vocabulary, width = self.corpus.vocabulary_size, self.config.lstm.projection
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.recipe.train.seed)
-            bilm = start.build() if start else BiLM(self.config)
+            bilm = BiLM(self.config)
+            if start is not None:  # a copy: the caller's tensors stay as they are
+                bilm.load_state_dict(dict(start.tensors))
             softmax = Softmax(vocabulary, width)
         if start is not None and start.softmax is not None:
             softmax.load_state_dict(dict(start.softmax))
