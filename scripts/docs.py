@@ -37,7 +37,24 @@ def parity() -> str:
     return "\n".join(rows) + "\n"
 
 
-TABLES: dict[str, Callable[[], str]] = {"parity": parity}
+def prepare() -> str:
+    """Speed and memory of `torchelmo prepare`."""
+    speed, memory = result("pretrain/prepare"), result("pretrain/prepare_memory")
+    fast, held = speed["values"], memory["values"]
+    return "\n".join(
+        [
+            "| `torchelmo prepare` | measured |",
+            "|---|---|",
+            f"| {speed['data']}, {speed['hardware']} | {fast['seconds']:.0f} s "
+            f"({fast['words_per_second']:,} words a second) |",
+            f"| {held['tokens']:,} tokens, {held['types']:,} distinct (2 GB of made-up text) | "
+            f"at most {held['peak_mb']:,.0f} MB of memory, all processes together |",
+            "",
+        ]
+    )
+
+
+TABLES: dict[str, Callable[[], str]] = {"parity": parity, "prepare": prepare}
 
 
 def main() -> None:
