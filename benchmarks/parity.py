@@ -25,6 +25,7 @@ def main() -> None:
     parser.add_argument("--weights", type=Path, required=True)
     parser.add_argument("--sentences", type=Path, required=True)
     parser.add_argument("--dump", action="append", required=True, metavar="NAME=FILE.npz")
+    parser.add_argument("--about", default="random weights")
     parser.add_argument("--within", type=float, default=1e-5)
     parser.add_argument("-o", "--output", type=Path, required=True)
     arguments = parser.parse_args()
@@ -53,7 +54,7 @@ def main() -> None:
     tokens = sum(map(len, sentences))
     results.write(
         arguments.output,
-        model=f"random weights, {elmo.config.lstm.cells}/{elmo.config.lstm.projection}",
+        model=f"{arguments.about}, {elmo.config.lstm.cells}/{elmo.config.lstm.projection}",
         data=f"{len(sentences)} sentences, {tokens} tokens",
         metric="largest absolute difference by layer",
         values={**values, "within": arguments.within},
