@@ -54,7 +54,29 @@ def prepare() -> str:
     )
 
 
-TABLES: dict[str, Callable[[], str]] = {"parity": parity, "prepare": prepare}
+def training() -> str:
+    """A training run on one GPU: speed and the perplexity it ended with."""
+    found = result("pretrain/small-h200")
+    values, final = found["values"], found["values"]["final"]
+    speed, tokens = values["tokens_per_second"], values["curve"][-1]["tokens"]
+    rows = {
+        "model, machine": f"{found['model']}, {found['hardware']}",
+        "text": found["data"],
+        "tokens read": f"{tokens / 1e6:,.0f} M in each direction",
+        "speed, whole step": f"{speed['median']:,} tokens a second (median)",
+        "perplexity, forward / backward": f"{final['forward']:.1f} / {final['backward']:.1f} "
+        f"({final['unknown'] / final['tokens']:.1%} unknown)",
+        "bits per character": f"{final['bits_per_character']:.3f}",
+    }
+    lines = [f"| {name} | {value} |" for name, value in rows.items()]
+    return "\n".join(["| | |", "|---|---|", *lines, ""])
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "parity": parity,
+    "prepare": prepare,
+    "training": training,
+}
 
 
 def main() -> None:
