@@ -87,21 +87,23 @@ class Encoder:
     @torch.no_grad()
     def vectors(self, words: Sequence[str]) -> Tensor:
         """Return the context-free vectors of `<S>`, `</S>` and distinct words, (2 + n, P)."""
-        keys = [None, None, *words]  # a boundary is never mistaken for a word that looks like it
-        with self._cache.lock:
-            self._cache.validate(self.bilm)
-            missing = [w for w in words if w not in self._cache.slots]
-            fresh = self._compute(missing)  # (2 + m, P)
-            out = fresh.new_empty(len(keys), fresh.shape[1])
-            out[:2] = fresh[:2]
-            new = dict(zip(missing, range(2, len(fresh)), strict=True))
+        cache = self._cache
+        with cache.lock:
+            cache.validate(self.bilm)
+            if cache.ends is None:  # apart, so that their bits do not depend on other words
+                cache.ends = self._compute((), boundaries=True)
+            missing = [w for w in words if w not in cache.slots]
+            fresh = self._compute(missing, boundaries=False)  # (m, P)
+            out = fresh.new_empty(2 + len(words), fresh.shape[1])
+            out[:2] = cache.ends
+            new = dict(zip(missing, range(len(fresh)), strict=True))
             from_fresh = [(i, new[w]) for i, w in enumerate(words, 2) if w in new]
-            from_cache = [(i, self._cache.slots[w]) for i, w in enumerate(words, 2) if w not in new]
-            for source, pairs in ((fresh, from_fresh), (self._cache.store, from_cache)):
+            from_cache = [(i, cache.slots[w]) for i, w in enumerate(words, 2) if w not in new]
+            for source, pairs in ((fresh, from_fresh), (cache.store, from_cache)):
                 if pairs and source is not None:
                     target, origin = torch.tensor(pairs, device=out.device).unbind(1)
                     out[target] = source[origin]
-            self._cache.add(missing, fresh[2:])
+            cache.add(missing, fresh)
         return out
 
     def run(
@@ -197,9 +199,9 @@ class Encoder:
         assert self.characters is not None
         return self.characters.encode(words, escape_boundaries=self.escape_boundaries)
 
-    def _compute(self, words: Sequence[str]) -> Tensor:
-        """Return vectors of the boundaries and of words, (2 + n, P), in blocks by length."""
-        characters, numbers = self._spell(words, boundaries=True)
+    def _compute(self, words: Sequence[str], *, boundaries: bool) -> Tensor:
+        """Return vectors of words, the boundaries in front if asked for, in blocks by length."""
+        characters, numbers = self._spell(words, boundaries=boundaries)
         token = self.bilm.token
         if characters is None or self.characters is None:
             vectors: Tensor = token(characters, numbers)
@@ -233,12 +235,13 @@ class _Cache:
         self.capacity = capacity  # bytes
         self.slots: dict[str, int] = {}
         self.store: Tensor | None = None  # (words, P)
+        self.ends: Tensor | None = None  # (2, P), `<S>` and `</S>`
         self._version: tuple[object, ...] = ()
 
     def validate(self, bilm: BiLM) -> None:
         version = tuple((p.data_ptr(), p._version, p.dtype) for p in bilm.token.parameters())
         if version != self._version:
-            self.slots, self.store, self._version = {}, None, version
+            self.slots, self.store, self.ends, self._version = {}, None, None, version
 
     def add(self, words: Sequence[str], vectors: Tensor) -> None:
         if not words:

@@ -284,7 +284,8 @@ def _read_weights(
                 )
             array = array[1:]
         for name, part in zip(entry.tensors, entry.layout.decode(array), strict=True):
-            tensors[name] = torch.from_numpy(np.ascontiguousarray(part))
+            # A copy in torch's memory: aligned alike in every process, so sums get the same bits.
+            tensors[name] = torch.from_numpy(np.ascontiguousarray(part)).clone()
     return {name: tensors[name] for name in expected_shapes(config)}
 
 
