@@ -14,7 +14,16 @@ from typing import Annotated
 import typer
 
 from torchelmo import __version__
-from torchelmo.apps.cli import console, convert, embed, models, perplexity, prepare
+from torchelmo.apps.cli import (
+    console,
+    convert,
+    embed,
+    finetune,
+    models,
+    perplexity,
+    prepare,
+    pretrain,
+)
 from torchelmo.errors import InputError, MissingExtra
 
 app = typer.Typer(
@@ -30,6 +39,8 @@ app.command("embed", epilog=embed.EXAMPLE)(embed.embed)
 app.command("convert", epilog=convert.EXAMPLE)(convert.convert)
 app.command("perplexity", epilog=perplexity.EXAMPLE)(perplexity.perplexity)
 app.command("prepare", epilog=prepare.EXAMPLE)(prepare.prepare)
+app.command("pretrain", epilog=pretrain.EXAMPLE)(pretrain.pretrain)
+app.command("finetune", epilog=finetune.EXAMPLE)(finetune.finetune)
 app.command("models", epilog=models.EXAMPLE)(models.models)
 
 # What is wrong with the arguments; typer's own copy of this class has moved between versions.

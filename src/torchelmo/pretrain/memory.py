@@ -1,0 +1,377 @@
+"""How much memory a training run takes, known before it starts.
+
+A step is run on tensors that have shapes but no memory: forward, backward, and the largest calls of
+a validation. What they would allocate and free is counted as it happens, so the estimate follows
+the network's code. Autocast passes such tensors by; its casts before matrix products are made here.
+
+Counted are the tensors of one process. torch itself takes some 0.3 GB of the machine's memory, and
+about as much of a GPU's, beside them.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing, nullcontext
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from torchelmo.config import ElmoConfig
+from torchelmo.errors import InputError
+from torchelmo.nn.bilm import BiLM, Direction
+from torchelmo.nn.bilm import Memory as StackMemory
+from torchelmo.nn.softmax import Softmax
+from torchelmo.perplexity import STEPS, STREAMS, WORDS
+from torchelmo.pretrain.corpus import Corpus
+from torchelmo.pretrain.feed import Feed
+from torchelmo.pretrain.graphs import GraphedStack
+from torchelmo.pretrain.objective import Dropout, LanguageModel, Negatives, Side, Step
+from torchelmo.pretrain.recipe import Recipe
+from torchelmo.scoring import log_softmax
+
+META = torch.device("meta")
+LOOK = 6  # steps of a corpus, among which the one with the most distinct words counts
+# Distinct words among n running ones, HEAPS * n ** GROWTH, and how they are spelt (length, share):
+# as in English Wikipedia.
+HEAPS, GROWTH = 2.0, 0.79
+SPELT = ((8, 0.5), (12, 0.4), (16, 0.09), (24, 0.01))
+# What an allocator holds beyond the tensors that come and go: glibc's heap is full of holes.
+HOLES = {"cpu": 0.42, "cuda": 0.05}
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes that a process holds at the moment when it holds most."""
+
+    parameters: int
+    optimizer: int  # what is remembered of each parameter
+    token: int  # kept for the backward pass: the character CNN of the distinct words
+    lstm: int  # ... the LSTMs of both directions
+    softmax: int  # ... logits
+    gradients: int  # gradients, and what backward pass, optimizer or validation need for a moment
+    slack: int  # lost between tensors by the allocator
+    words: int  # distinct words in the step
+
+    @property
+    def activations(self) -> int:
+        """All that is kept for the backward pass."""
+        return self.token + self.lstm + self.softmax
+
+    @property
+    def total(self) -> int:
+        """All parts together."""
+        fixed = self.parameters + self.optimizer
+        return fixed + self.activations + self.gradients + self.slack
+
+
+def estimate(
+    config: ElmoConfig,
+    recipe: Recipe,
+    vocabulary: int,
+    *,
+    rows: int | None = None,
+    words: int | None = None,
+    step: Step | None = None,
+    device: str = "cpu",
+    world: int = 1,
+) -> Memory:
+    """Estimate what one of `world` processes takes.
+
+    Args:
+        config: the network.
+        recipe: the run.
+        vocabulary: targets of the softmax.
+        rows: of the batch, in this process; all of them divided by the processes if None.
+        words: distinct words in a step; as many as English text would have if None.
+        step: a real step without memory, in place of `rows` and `words`: see `first_step`.
+        device: its type.
+        world: processes that train together.
+    """
+    if step is None:
+        rows = rows or max(recipe.train.batch // world, 1)
+        step = _made_up_step(config, recipe, vocabulary, rows, words)
+    with _Count() as count:
+        with META:
+            model = LanguageModel(
+                BiLM(config),
+                Softmax(vocabulary, config.lstm.projection),
+                Dropout(recipe.train.dropout, torch.Generator()),
+            ).train()
+        if recipe.model.tie and model.bilm.token.words is not None:
+            model.softmax.weight = model.bilm.token.words
+        if recipe.model.directions == "forward":
+            model.bilm.backward_layers.requires_grad_(False)
+        parameters = _bytes(model.parameters())
+        count.mark_phases(model.bilm)
+        graphs = _record(count, model, recipe, step) if device == "cuda" and world == 1 else 0
+        kept, peak = _train(count, model, recipe, step)
+        validation = _validate(count, model)
+    trained = [p for p in model.parameters() if p.requires_grad]
+    gradients, largest = _bytes(trained), max(_bytes([p]) for p in trained)
+    states = gradients * (2 if recipe.train.optimizer == "adamw" else 1)
+    # Adagrad's roots and scaled gradients: of all parameters together on a GPU, else one by one.
+    together = device == "cuda" and recipe.train.optimizer == "adagrad"
+    update = 2 * (gradients if together else largest)
+    files = states if device == "cpu" else 0  # made in memory before they are written
+    peak = max(peak, parameters + gradients + max(update, validation, files))
+    if world > 1:
+        peak += gradients  # exchanged from a copy
+    return Memory(
+        parameters=parameters,
+        optimizer=states,
+        token=kept["token"],
+        lstm=kept["lstm"] + graphs,
+        softmax=kept["softmax"],
+        gradients=peak - parameters - kept.total(),
+        slack=round(HOLES.get(device, 0.0) * (peak + graphs - parameters)),
+        words=_distinct(step),
+    )
+
+
+def first_step(corpus: Corpus, recipe: Recipe, *, rank: int = 0, world: int = 1) -> Step:
+    """Return one of a corpus's first steps, the one of the most distinct words, without memory."""
+    directions: tuple[Direction, ...] = ("forward", "backward")
+    if recipe.model.directions == "forward":
+        directions = ("forward",)
+    with closing(Feed(corpus, recipe, META, directions, rank=rank, world=world)()) as batches:
+        return max((fed.step for fed in islice(batches, LOOK)), key=_distinct)
+
+
+def check_fits(memory: Memory, device: torch.device, processes: int = 1) -> None:
+    """Refuse a run that is larger than the memory of the device that `processes` share."""
+    there = available(device)
+    if there is None or memory.total * processes <= there:
+        return
+    fixed = memory.parameters + memory.optimizer + memory.gradients
+    each = f" in each of {processes} processes" if processes > 1 else ""
+    if memory.activations > fixed:
+        change = "train.batch or train.unroll"
+        if memory.softmax > memory.activations / 2:
+            change = "train.batch or train.negatives"
+    else:
+        change = "the size of the model, or that of the vocabulary when the corpus is prepared"
+    where = "this machine" if device.type == "cpu" else str(device)
+    raise InputError(
+        f"training needs {gigabytes(memory.total)} of memory{each} ({gigabytes(fixed)} for "
+        f"parameters, gradients and optimizer, {gigabytes(memory.activations)} for the step), "
+        f"{where} has {gigabytes(there)}: lower {change}"
+    )
+
+
+def gigabytes(size: int) -> str:
+    """Return a size as people read it.
+
+    >>> gigabytes(1_234_000_000), gigabytes(56_000_000)
+    ('1.2 GB', '56 MB')
+    """
+    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"
+
+
+def available(device: torch.device) -> int | None:
+    """Return the bytes that a process may use: a GPU's free ones, or those of the machine."""
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        return int(free + torch.cuda.memory_reserved(device))
+    limits = []
+    # Containers have less than their machine.
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            limits.append(int(Path(path).read_text(encoding="ascii")))
+        except (OSError, ValueError):
+            continue
+    if sys.platform != "win32":
+        limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    return min(limits, default=None)
+
+
+def _train(
+    count: _Count, model: LanguageModel, recipe: Recipe, step: Step
+) -> tuple[Counter[str], int]:
+    """Return what is kept after the forward pass, and the peak until the backward pass ends."""
+    kept: Counter[str] = Counter()
+    count.peak = count.live.total()
+    memory = {
+        name: model.bilm.zero_memory(side.index.shape[1]) for name, side in step.sides.items()
+    }
+    for _ in range(min(recipe.train.accumulate, 2)):  # later ones find gradients that are there
+        before = Counter(count.live)
+        with _LowPrecision() if recipe.train.precision == "bf16" else nullcontext():
+            losses, _ = model(step, memory)
+            loss = torch.stack(list(losses.values())).mean()
+        kept = count.live - before
+        count.phase = "backward"
+        loss.backward()
+        del losses, loss
+    return kept, count.peak
+
+
+def _record(count: _Count, model: LanguageModel, recipe: Recipe, step: Step) -> int:
+    """Return what the LSTMs hold for good when they are recorded as CUDA graphs; leave them out."""
+    held, width = 0, model.bilm.config.lstm.projection
+    low = recipe.train.precision == "bf16"
+    for name, side in step.sides.items():
+        steps, rows = side.index.shape
+        before = count.peak = count.live.total()
+        memory = model.bilm.zero_memory(rows)
+        x = torch.zeros(steps * rows, width, device=META, requires_grad=True)
+        resets = torch.zeros(steps * rows, dtype=torch.bool, device=META)
+        with _LowPrecision() if low else nullcontext():
+            outputs, _ = model.bilm.stack(
+                name, x.bfloat16() if low else x, [rows] * steps, memory, resets, torch.clone
+            )
+        layers = model.bilm.forward_layers if name == "forward" else model.bilm.backward_layers
+        torch.autograd.grad(outputs[-1].sum(), [x, *layers.parameters()])
+        held += count.peak - before
+        model.graphs[name] = cast("GraphedStack", _stand_in)
+    return held
+
+
+def _stand_in(
+    x: Tensor, memory: StackMemory, resets: Tensor | None, dropout: Callable[[Tensor], Tensor]
+) -> tuple[Tensor, StackMemory]:
+    return dropout(x), memory
+
+
+def _validate(count: _Count, model: LanguageModel) -> int:
+    """Return the peak of validation beyond what is held anyway."""
+    config, before = model.bilm.config, count.live.total()
+    count.peak = before
+    words = min(WORDS, len(model.softmax.bias))
+    with torch.no_grad(), META:
+        if config.characters is not None:
+            longest = config.characters.max_characters
+            model.bilm.token(torch.ones(words, longest, dtype=torch.long), None)
+        hidden = torch.zeros(STREAMS * STEPS, config.lstm.projection)
+        log_softmax(model.softmax, hidden, torch.zeros(len(hidden), dtype=torch.long))
+    return count.peak - before
+
+
+class _Count(TorchDispatchMode):
+    """Counts the bytes of all tensors that are made inside it, for as long as each lives."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.live: Counter[str] = Counter()  # by the phase in which they were made
+        self.peak = 0
+        self.phase = "parameters"
+        self._known: set[int] = set()
+
+    def __torch_dispatch__(
+        self,
+        func: Any,  # noqa: ANN401 - an operator
+        types: Sequence[type],
+        args: Sequence[object] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
+        out = func(*args, **(kwargs or {}))
+        for tensor in tree_leaves(out):
+            if isinstance(tensor, Tensor) and tensor.is_meta:
+                storage = tensor.untyped_storage()
+                if storage._cdata not in self._known:
+                    self._add(storage)
+        return out
+
+    def _add(self, storage: torch.UntypedStorage) -> None:
+        phase, size = self.phase, storage.nbytes()
+        self._known.add(storage._cdata)
+        self.live[phase] += size
+        self.peak = max(self.peak, self.live.total())
+        weakref.finalize(storage, self._remove, storage._cdata, phase, size)
+
+    def _remove(self, number: int, phase: str, size: int) -> None:
+        self._known.discard(number)
+        self.live[phase] -= size
+
+    def mark_phases(self, bilm: BiLM) -> None:
+        """Let the network's parts say where a forward pass is."""
+
+        def before(module: nn.Module, _: object) -> None:
+            self.phase = "token" if module is bilm.token else "lstm"
+
+        def after(module: nn.Module, *_: object) -> None:
+            self.phase = "softmax"
+
+        bilm.token.register_forward_pre_hook(before)
+        for layers in (bilm.forward_layers, bilm.backward_layers):
+            for layer in layers:
+                layer.register_forward_pre_hook(before)
+            layers[-1].register_forward_hook(after)
+
+
+class _LowPrecision(TorchFunctionMode):
+    """Casts what enters a matrix product to bf16, parameters once, as autocast does."""
+
+    products = frozenset({F.linear, torch.addmm, torch.matmul, Tensor.matmul, Tensor.__matmul__})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._cast: dict[Tensor, Tensor] = {}
+
+    def __torch_function__(
+        self,
+        func: Any,  # noqa: ANN401 - a function of torch
+        types: Sequence[type],
+        args: Sequence[object] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
+        if func in self.products:
+            args = [self._lower(x) if isinstance(x, Tensor) else x for x in args]
+        return func(*args, **(kwargs or {}))
+
+    def _lower(self, x: Tensor) -> Tensor:
+        if not x.is_leaf or not x.requires_grad:
+            return x.to(torch.bfloat16)
+        if x not in self._cast:
+            self._cast[x] = x.to(torch.bfloat16)
+        return self._cast[x]
+
+
+def _made_up_step(
+    config: ElmoConfig, recipe: Recipe, vocabulary: int, rows: int, words: int | None
+) -> Step:
+    """Return a step of English-like text without memory."""
+    train, steps = recipe.train, recipe.train.unroll
+    both = recipe.model.directions == "both"
+    names: tuple[Direction, ...] = ("forward", "backward") if both else ("forward",)
+    if words is None:
+        # Directions that read the same sentences from their two ends share many of their words.
+        running = rows * steps * (1.0 if not both else 2.0 if recipe.data.independent else 1.6)
+        words = max(int(min(HEAPS * running**GROWTH, running)), 1)
+
+    def zeros(*shape: int) -> Tensor:
+        return torch.zeros(*shape, dtype=torch.long, device=META)
+
+    sides: dict[Direction, Side] = {}
+    for name in names:
+        resets = zeros(steps, rows).bool() if recipe.data.reset_share else None
+        negatives = None
+        if train.softmax == "sampled":
+            drawn = min(train.negatives, vocabulary)
+            negatives = Negatives(zeros(drawn), zeros(drawn).float(), drawn)
+        sides[name] = Side(zeros(steps, rows), zeros(steps, rows), resets, negatives)
+    if config.characters is None:
+        return Step([], zeros(words), sides)
+    longest = config.characters.max_characters
+    groups = [(zeros(round(words * share), longest), min(n, longest)) for n, share in SPELT]
+    return Step([group for group in groups if len(group[0])], None, sides)
+
+
+def _distinct(step: Step) -> int:
+    whole = 0 if step.words is None else len(step.words)
+    return whole + sum(len(ids) for ids, _ in step.characters)
+
+
+def _bytes(tensors: Iterable[Tensor]) -> int:
+    return sum(t.numel() * t.element_size() for t in tensors)
