@@ -90,8 +90,10 @@ def finetune(
             stop=lambda: bool(stopped),
         )
     if result is None:
-        code = 128 + (stopped[0] if stopped else signal.SIGTERM)
-        raise typer.Exit(console.fail("stopped and saved: the same command goes on", code))
+        message = "stopped and saved: the same command goes on"
+        if stopped and stopped[0] == signal.SIGINT:
+            raise console.Interrupted(message)
+        raise typer.Exit(console.fail(message, 128 + signal.SIGTERM))
     if as_json:
         facts = {
             "output": str(result.folder),

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from torchelmo.pretrain.processes import Processes
     from torchelmo.pretrain.recipe import Recipe
 
-EXAMPLE = "Example: torchelmo pretrain recipes/small.toml -o runs/small --set data.corpus=corpus"
+EXAMPLE = "Example: torchelmo pretrain recipes/small.toml -o runs/small"
 QUIET = 30.0  # seconds between lines where there is no terminal
 RUN_FILES = ("checkpoints", "log.jsonl", "best", "last", "tensorboard")
 
@@ -58,8 +58,8 @@ def pretrain(
 ) -> None:
     """Train a biLM as RECIPE says; the same command goes on where it was stopped.
 
-    DIR/best and DIR/last are models for every other command. Stop with ^C or SIGTERM at any time.
-    For several GPUs: torchrun --nproc-per-node N --no-python torchelmo pretrain ...
+    DIR/best and DIR/last are models for every other command. Stop it at any time with ^C or
+    SIGTERM. Under `torchrun --no-python`, processes share the batch.
     """
     from torchelmo.pretrain.recipe import read_recipe
 
@@ -90,9 +90,10 @@ def pretrain(
     elif result.reason != "stopped":
         print(describe(trainer, result, first, seconds))
     if result.reason == "stopped":
-        code = 128 + (stopped[0] if stopped else signal.SIGTERM)
         message = f"stopped and saved at step {result.step:,}: the same command goes on"
-        raise typer.Exit(console.fail(message, code))
+        if stopped and stopped[0] == signal.SIGINT:
+            raise console.Interrupted(message)
+        raise typer.Exit(console.fail(message, 128 + signal.SIGTERM))
 
 
 def open_corpus(name: str, beside: Path) -> Corpus:
