@@ -19,10 +19,12 @@ from torchelmo.nn.softmax import Softmax
 from torchelmo.pretrain import checkpoint, loop
 from torchelmo.pretrain.corpus import Corpus
 from torchelmo.pretrain.evaluate import first_tokens, validate
-from torchelmo.pretrain.loop import Trainer, difference, fill_vectors, learning_rate, plan
+from torchelmo.pretrain.loop import Trainer, difference, learning_rate
 from torchelmo.pretrain.objective import LanguageModel
+from torchelmo.pretrain.plan import plan
 from torchelmo.pretrain.processes import Processes
 from torchelmo.pretrain.recipe import TrainRecipe
+from torchelmo.pretrain.word_vectors import fill_vectors
 
 KINDS = {
     "adagrad": {},

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from torchelmo.errors import MissingExtra
-from torchelmo.pretrain.loop import Status
+from torchelmo.pretrain.log import Status
 
 
 class Board:

@@ -26,7 +26,8 @@ from torchelmo.formats.model import Model
 from torchelmo.nn.softmax import Softmax
 from torchelmo.pretrain.corpus import Corpus
 from torchelmo.pretrain.evaluate import validate
-from torchelmo.pretrain.loop import Result, Status, Trainer
+from torchelmo.pretrain.log import Status
+from torchelmo.pretrain.loop import Result, Trainer
 from torchelmo.pretrain.objective import LanguageModel
 from torchelmo.pretrain.prepare import PrepareOptions, prepare
 from torchelmo.pretrain.recipe import DataRecipe, ModelRecipe, Recipe, TrainRecipe, WatchRecipe

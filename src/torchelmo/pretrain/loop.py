@@ -14,11 +14,10 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import os
 import platform
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -35,33 +34,12 @@ from torchelmo.pretrain import checkpoint
 from torchelmo.pretrain.corpus import Corpus
 from torchelmo.pretrain.evaluate import validate
 from torchelmo.pretrain.feed import Feed, Positions
+from torchelmo.pretrain.log import Log, Status
 from torchelmo.pretrain.objective import Dropout, LanguageModel
+from torchelmo.pretrain.plan import plan
 from torchelmo.pretrain.processes import Processes
 from torchelmo.pretrain.recipe import Recipe, TrainRecipe
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What a run will do, said before it starts."""
-
-    steps: int
-    epochs: float
-    tokens_per_step: int  # of one direction, all processes together
-    train_pairs: int  # an epoch's predictions in one direction
-    parameters: int
-
-
-@dataclass(frozen=True)
-class Status:
-    """How a run stands; `loss` is the mean of both directions since the last status."""
-
-    step: int
-    plan: Plan
-    loss: float
-    tokens_per_second: float
-    seconds_left: float
-    learning_rate: float
-    validation: Json | None = None
+from torchelmo.pretrain.word_vectors import fill_vectors
 
 
 @dataclass
@@ -72,26 +50,6 @@ class Result:
     reason: str  # "finished", "stopped" (by a signal) or "converged" (early stop)
     best: Json | None
     folder: Path
-
-
-def plan(recipe: Recipe, corpus: Corpus, config: ElmoConfig) -> Plan:
-    """Count steps and epochs; a corpus that is shorter than one batch is refused."""
-    pairs = corpus.train.n_tokens + corpus.train.n_sentences
-    train = recipe.train
-    per_step = train.batch * train.unroll * train.accumulate
-    if corpus.train.n_sentences == 0:
-        raise InputError(f"{corpus.folder} has no sentence to train on: prepare more text")
-    if pairs < per_step:
-        raise InputError(
-            f"{corpus.folder} has {pairs:,} words to predict, a step takes {per_step:,} (batch "
-            f"{train.batch} x unroll {train.unroll} x accumulate {train.accumulate}): take a "
-            "smaller batch or more text"
-        )
-    steps = train.steps if train.steps is not None else int((train.epochs or 0) * pairs / per_step)
-    with torch.device("meta"):
-        count = sum(p.numel() for p in BiLM(config).parameters())
-    count += corpus.vocabulary_size * (1 if recipe.model.tie else config.lstm.projection + 1)
-    return Plan(max(steps, 1), max(steps, 1) * per_step / pairs, per_step, pairs, count)
 
 
 def learning_rate(train: TrainRecipe, step: int, steps: int) -> float:
@@ -463,82 +421,6 @@ class Trainer:
 
     def _write(self, name: str) -> None:
         native.write(self.to_model(), self.run_folder / name, overwrite=True)
-
-
-class Log:
-    """RUN/log.jsonl, cut back to the step that a run goes on from."""
-
-    def __init__(self, run: Path, step: int, *, enabled: bool) -> None:
-        """Open the log for what follows `step`."""
-        self.path, self.step, self.enabled = run / "log.jsonl", step, enabled
-
-    def __enter__(self) -> Log:
-        if self.enabled:
-            kept = [line for line in self._lines() if line["step"] <= self.step]
-            scratch = self.path.with_suffix(".tmp")
-            with self._writing():
-                self.path.parent.mkdir(parents=True, exist_ok=True)
-                with scratch.open("w", encoding="utf-8") as file:
-                    file.writelines(json.dumps(line) + "\n" for line in kept)
-                os.replace(scratch, self.path)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return None
-
-    def write(self, status: Status) -> None:
-        """Add a line."""
-        if not self.enabled:
-            return
-        facts = asdict(status)
-        del facts["plan"], facts["seconds_left"]
-        if status.validation is not None:
-            facts = {"step": status.step, "validation": status.validation}
-        with self._writing(), self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(facts) + "\n")
-
-    @contextlib.contextmanager
-    def _writing(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise InputError(
-                f"{self.path} cannot be written: {error.strerror or error}; the same command goes "
-                "on from the last checkpoint"
-            ) from None
-
-    def _lines(self) -> Iterator[Json]:
-        if self.path.exists():
-            for line in self.path.read_text(encoding="utf-8").splitlines():
-                with contextlib.suppress(ValueError):  # the last line of a killed run
-                    yield json.loads(line)
-
-
-def fill_vectors(table: Tensor, path: Path, words: Sequence[str]) -> int:
-    """Start a word table from a text file of vectors (GloVe's form); return how many it had."""
-    rows = {word: number for number, word in enumerate(words)}
-    found, width = 0, table.shape[1]
-    try:
-        with path.open(encoding="utf-8") as file, torch.no_grad():
-            for number, line in enumerate(file, start=1):
-                # Some of GloVe's words have spaces inside, so the numbers are counted from the end.
-                fields = line.rstrip().split(" ")
-                word, values = " ".join(fields[:-width]), fields[-width:]
-                if number == 1 and len(fields) == 2 != width + 1:
-                    continue  # word2vec's first line: how many words, how wide
-                if len(fields) <= width or (number == 1 and len(fields) != width + 1):
-                    raise InputError(
-                        f"line {number} of {path} has {len(fields) - 1} numbers, the model's width "
-                        f"is {width}"
-                    )
-                if word in rows:
-                    table[rows[word]] = torch.tensor([float(value) for value in values])
-                    found += 1
-    except (OSError, UnicodeDecodeError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{path} is not a file of word vectors: {error}") from None
-    return found
 
 
 def difference(before: object, now: object, where: str = "") -> str:

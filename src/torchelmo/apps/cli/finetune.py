@@ -15,7 +15,7 @@ from torchelmo.apps.cli.pretrain import pick_place, stop_signals
 from torchelmo.errors import InputError
 
 if TYPE_CHECKING:
-    from torchelmo.pretrain.loop import Status
+    from torchelmo.pretrain.log import Status
 
 EXAMPLE = "Example: torchelmo finetune my-elmo reviews.txt -o reviews-elmo"
 PHASES = {"softmax": "new softmax", "all": "all layers"}

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from tqdm import tqdm
 
     from torchelmo.pretrain.corpus import Corpus
-    from torchelmo.pretrain.loop import Result, Status, Trainer
+    from torchelmo.pretrain.log import Status
+    from torchelmo.pretrain.loop import Result, Trainer
     from torchelmo.pretrain.memory import Memory
     from torchelmo.pretrain.processes import Processes
     from torchelmo.pretrain.recipe import Recipe
@@ -143,10 +144,11 @@ def _check_memory(
     recipe: Recipe, corpus: Corpus, device: torch.device, processes: Processes
 ) -> Memory:
     """Return what a process will need; refuse what does not fit."""
-    from torchelmo.pretrain import loop, memory
+    from torchelmo.pretrain import memory
+    from torchelmo.pretrain.plan import plan
 
     config = recipe.config(corpus.config, corpus.vocabulary_size)
-    loop.plan(recipe, corpus, config)  # a corpus that is too small is refused first
+    plan(recipe, corpus, config)  # a corpus that is too small is refused first
     rank, world = processes.rank, processes.world
     needed = memory.estimate(
         config,
