@@ -106,6 +106,20 @@ def test_json_and_changes(run, here, prepared):
     assert "holds a run of another recipe" in other.sentence
 
 
+def test_word_vectors_to_start_from_are_counted(run, here, prepared):
+    line = f"the{' 0.5' * 8}\n"
+    (here / "vectors.txt").write_text(line, encoding="utf-8")
+    changed = ("--set", "model.words=true", "--set", "model.vectors=vectors.txt")
+    found = run("pretrain", "recipe.toml", "-o", "out", *changed, "--json")
+    share = 100 / prepared.vocabulary_size
+    assert f"vectors  of 1 words ({share:.1f}%) in vectors.txt" in found.err.splitlines()
+    assert json.loads(found.out)["vectors_found"] == 1
+    (here / "vectors.txt").write_text(line.replace("the", "der"), encoding="utf-8")
+    sentence = run("pretrain", "recipe.toml", "-o", "other", *changed).sentence
+    assert f"vectors.txt has none of the {prepared.vocabulary_size} words" in sentence
+    assert not (here / "other").exists()
+
+
 def test_the_corpus_is_sought_here_and_then_beside_the_recipe(run, here):
     (here / "recipes").mkdir()
     shutil.move(here / "recipe.toml", here / "recipes")

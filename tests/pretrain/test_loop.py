@@ -505,6 +505,7 @@ def test_vectors_to_start_from(corpus, tmp_path):
     rows = [corpus.vocabulary.index(word) for word in ("the", "a", "cat")]
     table = made.model.bilm.token.words.detach()
     assert (table[rows[:2]] == 0.5).all() and not (table[rows[2]] == 0.5).any()
+    assert made.to_model().config.training["vectors_found"] == 2
 
 
 @pytest.mark.parametrize(
@@ -515,6 +516,8 @@ def test_vectors_to_start_from(corpus, tmp_path):
         ("the 1 2 3\ncat 1 2\n", "line 2 of {path} has 2 numbers, the model's width is 3"),
         ("the 1 2 x\n", "{path} is not a file of word vectors: could not convert"),
         (None, "{path} is not a file of word vectors"),
+        ("dog 1 2 3\n", "{path} has none of the 2 words of the vocabulary: give vectors of"),
+        ("", "{path} has none of the 2 words of the vocabulary"),
     ],
 )
 def test_wrong_vectors(tmp_path, text, sentence):

@@ -129,7 +129,7 @@ class Trainer:
         vocabulary = corpus.vocabulary_size
         self.config = replace(start.config, vocabulary=vocabulary) if start else self._new_config()
         self.plan = plan(recipe, corpus, self.config)
-        self.notes = notes or {}
+        self.notes = dict(notes or {})
         bilm, softmax = self._network(start)
         self.directions: tuple[Direction, ...] = ("forward", "backward")
         if recipe.model.directions == "forward":
@@ -177,7 +177,9 @@ class Trainer:
         model = self.recipe.model
         if model.words and bilm.token.words is not None:
             if model.vectors is not None:
-                fill_vectors(bilm.token.words, Path(model.vectors), self.corpus.vocabulary)
+                words = self.corpus.vocabulary
+                found = fill_vectors(bilm.token.words, Path(model.vectors), words)
+                self.notes["vectors_found"] = found
             if model.tie:
                 softmax.weight = bilm.token.words
         return bilm, softmax

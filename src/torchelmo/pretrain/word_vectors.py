@@ -12,9 +12,12 @@ from torchelmo.errors import InputError
 
 
 def fill_vectors(table: Tensor, path: Path, words: Sequence[str]) -> int:
-    """Start a word table from a text file of vectors (GloVe's form); return how many it had."""
+    """Start a word table from a text file of vectors (GloVe's form).
+
+    Returns how many of the `words` the file has; with none of them it is refused.
+    """
     rows = {word: number for number, word in enumerate(words)}
-    found, width = 0, table.shape[1]
+    found, width = set[int](), table.shape[1]
     try:
         with path.open(encoding="utf-8") as file, torch.no_grad():
             for number, line in enumerate(file, start=1):
@@ -30,9 +33,14 @@ def fill_vectors(table: Tensor, path: Path, words: Sequence[str]) -> int:
                     )
                 if word in rows:
                     table[rows[word]] = torch.tensor([float(value) for value in values])
-                    found += 1
+                    found.add(rows[word])
     except (OSError, UnicodeDecodeError, ValueError) as error:
         if isinstance(error, InputError):
             raise
         raise InputError(f"{path} is not a file of word vectors: {error}") from None
-    return found
+    if not found:
+        raise InputError(
+            f"{path} has none of the {len(words):,} words of the vocabulary: give vectors of the "
+            "text's language, spelt and cut into words as the corpus is"
+        )
+    return len(found)

@@ -266,6 +266,12 @@ def announcement(trainer: Trainer, needed: Memory) -> str:
         f"device   {where}{f', {world} processes' if world > 1 else ''}, about "
         f"{gigabytes(needed.total)} of memory{' each' if world > 1 else ''}",
     ]
+    found = trainer.notes.get("vectors_found")
+    if found is not None:
+        share = found / corpus.vocabulary_size
+        lines.insert(
+            2, f"vectors  of {found:,} words ({share:.1%}) in {trainer.recipe.model.vectors}"
+        )
     if trainer.step:
         lines.append(f"going on from step {trainer.step:,}")
     return "\n".join(lines)
@@ -291,6 +297,7 @@ def summary(
         "memory_estimate": needed.total,
         "memory_peak": _peak(trainer.device),
         "passed_over": trainer.passed_over,
+        "vectors_found": trainer.notes.get("vectors_found"),
     }
 
 
