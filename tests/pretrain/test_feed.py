@@ -11,6 +11,7 @@ from pretrain.tiny import CPU, tiny_recipe
 from torchelmo.nn.bilm import BiLM
 from torchelmo.nn.softmax import Softmax
 from torchelmo.pretrain import feed as feeding
+from torchelmo.pretrain import objective
 from torchelmo.pretrain.feed import Feed, spelling_lengths
 from torchelmo.pretrain.objective import LanguageModel, log_expected
 from torchelmo.pretrain.streams import UNKNOWN_ID, Stream
@@ -31,8 +32,7 @@ def take(feed, count, *start):
 
 def read_words(step, name):
     """The spelling of each word that a batch reads, (T, B, C)."""
-    rows = torch.cat([characters for characters, _ in step.characters])
-    return rows[step.sides[name].index]
+    return step.characters[step.sides[name].index]
 
 
 def test_batches_are_those_of_the_streams(corpus):
@@ -59,27 +59,26 @@ def test_batches_are_those_of_the_streams(corpus):
 
 
 def test_each_word_once_and_in_groups_by_length(corpus, monkeypatch):
-    monkeypatch.setattr(feeding, "SPELLINGS", (3, 5, 7))
     recipe = tiny_recipe(train={"unroll": 40})
-    grouped = take(Feed(corpus, recipe, CPU), 3)
-    monkeypatch.setattr(feeding, "SPELLINGS", ())
-    ungrouped = take(Feed(corpus, recipe, CPU), 3)
     torch.manual_seed(0)
     config = recipe.config(corpus.config, corpus.vocabulary_size)
     model = LanguageModel(BiLM(config), Softmax(corpus.vocabulary_size, 8))
-    padding = corpus.config.symbols + 5
-    for one, other in zip(grouped, ungrouped, strict=True):
-        assert len(one.step.characters) == 4 and len(other.step.characters) == 1
-        rows = torch.cat([characters for characters, _ in one.step.characters])
-        assert len(rows.unique(dim=0)) == len(rows)
+    padding, run = corpus.config.symbols + 5, []
+    model.bilm.token.register_forward_pre_hook(lambda _, given: run.append(given))
+    for step in (fed.step for fed in take(Feed(corpus, recipe, CPU), 3)):
+        assert len(step.characters.unique(dim=0)) == len(step.characters)
+        np.testing.assert_array_equal((step.characters != padding).sum(dim=1), step.spelt)
+        assert (np.diff(step.spelt) >= 0).all()
+        run.clear()
+        monkeypatch.setattr(objective, "SPELLINGS", (3, 5, 7))
+        grouped = model.vectors(step)
         limits = ((1, 3), (4, 5), (6, 7), (8, 50))
-        for (characters, longest), (low, high) in zip(one.step.characters, limits, strict=True):
+        for (characters, _, longest), (low, high) in zip(run, limits, strict=True):
             lengths = (characters != padding).sum(dim=1)
             assert low <= lengths.min() and lengths.max() == longest <= high
-        for name, side in one.step.sides.items():
-            found = model.vectors(one.step)[side.index]
-            expected = model.vectors(other.step)[other.step.sides[name].index]
-            torch.testing.assert_close(found, expected)
+        monkeypatch.setattr(objective, "SPELLINGS", ())
+        torch.testing.assert_close(grouped, model.vectors(step))
+        assert len(run) == 5
 
 
 def test_spelling_lengths(corpus):
@@ -94,7 +93,7 @@ def test_whole_words(corpus):
     stream = Stream(corpus.train, 4, 5, 30, shuffle="documents", seed=6, reset_share=0.3)
     inputs = next(iter(stream))[1].inputs.T
     known = np.where(inputs < 30, inputs, UNKNOWN_ID)
-    assert fed.characters == []
+    assert fed.characters is None and len(fed.spelt) == 0
     assert torch.equal(fed.words[fed.sides["forward"].index], torch.tensor(known).long())
 
 

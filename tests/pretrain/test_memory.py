@@ -21,9 +21,7 @@ LONG = {"batch": 32, "unroll": 20}
 
 
 def distinct(step):
-    return sum(len(ids) for ids, _ in step.characters) + len(
-        step.words if step.words is not None else ()
-    )
+    return len(step.spelt if step.words is None else step.words)
 
 
 def allocated(recipe, corpus, folder):

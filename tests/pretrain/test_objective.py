@@ -1,5 +1,6 @@
 """Losses against formulas, hand-worked cases and torch's cross-entropy; where dropout is."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -161,9 +162,8 @@ def bilm(*, residual=True):
 def step_of(index, targets, resets=None, negatives=None):
     """A batch of three words, of one or both directions alike."""
     characters = torch.tensor([[259, 98, 260, 261, 261, 261], [259, 99, 100, 260, 261, 261]])
-    spelled = [(characters[:1], 3), (characters[1:], 4)]
     side = Side(torch.tensor(index), torch.tensor(targets), resets, negatives)
-    return Step(spelled, None, {"forward": side, "backward": side})
+    return Step(characters, np.array([3, 4]), None, {"forward": side, "backward": side})
 
 
 INDEX, TARGETS = [[0, 1], [1, 1], [0, 0]], [[3, 4], [1, 1], [0, 2]]  # T = 3, B = 2
@@ -235,7 +235,7 @@ def test_reset_rows_start_from_zero():
         side = Side(
             torch.tensor(index), torch.zeros(len(index), len(index[0]), dtype=int), resets, None
         )
-        step = Step(step_of(INDEX, TARGETS).characters, None, {"forward": side})
+        step = dataclasses.replace(step_of(INDEX, TARGETS), sides={"forward": side})
         return model(step, {"forward": memory})[1]["forward"]
 
     found = run(INDEX, old["forward"], resets)

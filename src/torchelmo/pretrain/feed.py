@@ -1,9 +1,9 @@
 """Batches made ahead of the training step, in a thread of their own.
 
-For each step: the pairs of both directions, their distinct words grouped by spelling length (so
-that the character CNN runs once per word, over no more positions than it has), and the negatives of
-the sampled softmax. What is drawn at random is drawn from the seed and the step's number alone, so
-a run that goes on draws the same.
+For each step: the pairs of both directions, their distinct words ordered by spelling length (so
+that the character CNN runs once per word, over few more positions than it has), and the negatives
+of the sampled softmax. What is drawn at random is drawn from the seed and the step's number alone,
+so a run that goes on draws the same.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from torchelmo.pretrain.objective import Negatives, Side, Step, draw_negatives, 
 from torchelmo.pretrain.recipe import Recipe
 from torchelmo.pretrain.streams import UNKNOWN_ID, Ints, Pairs, Stream
 
-SPELLINGS = (8, 12, 16, 24)
 AHEAD = 4  # batches waiting
 ON_DEVICE = 2 << 30  # bytes of character table that are kept on the device
 
@@ -123,17 +122,11 @@ class Feed:
     def _step(self, number: int, pairs: dict[Direction, Pairs]) -> Step:
         read = np.stack([batch.inputs.T for batch in pairs.values()])  # (directions, T, B)
         words, index = np.unique(read, return_inverse=True)
-        groups = np.digitize(self._lengths[words], SPELLINGS, right=True)
-        order = np.argsort(groups, kind="stable")
-        words, groups = words[order], groups[order]
+        order = np.argsort(self._lengths[words], kind="stable")
+        words = words[order]
         place = np.empty_like(order)
         place[order] = np.arange(len(order))
         index = place[index].reshape(read.shape)
-        characters = []
-        for group in range(len(SPELLINGS) + 1):
-            chosen = words[groups == group]
-            if len(chosen):
-                characters.append((self._spell(chosen), int(self._lengths[chosen].max())))
         sides: dict[Direction, Side] = {}
         for position, (name, batch) in enumerate(pairs.items()):
             resets = self._send(batch.resets.T.copy()) if self.recipe.data.reset_share else None
@@ -143,10 +136,11 @@ class Feed:
         vocabulary = self.corpus.vocabulary_size
         if self.recipe.model.words:
             known = np.where(words < vocabulary, words, UNKNOWN_ID)
-            return Step([], self._send(known.astype(np.int64)), sides)
-        return Step(characters, None, sides)
+            none = np.zeros(0, dtype=np.int64)
+            return Step(None, none, self._send(known.astype(np.int64)), sides)
+        return Step(self._spell(words), self._lengths[words], None, sides)
 
-    def _spell(self, words: Ints) -> Tensor:
+    def _spell(self, words: npt.NDArray[np.int32]) -> Tensor:
         if self._table is not None:
             rows = self._table[self._send(words.astype(np.int64))]
             return rows.long() & 0xFFFF  # stored as int16 for want of indexing by uint16

@@ -21,6 +21,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -362,15 +363,14 @@ def _made_up_step(
             negatives = Negatives(zeros(drawn), zeros(drawn).float(), drawn)
         sides[name] = Side(zeros(steps, rows), zeros(steps, rows), resets, negatives)
     if config.characters is None:
-        return Step([], zeros(words), sides)
+        return Step(None, np.zeros(0, dtype=np.int64), zeros(words), sides)
     longest = config.characters.max_characters
-    groups = [(zeros(round(words * share), longest), min(n, longest)) for n, share in SPELT]
-    return Step([group for group in groups if len(group[0])], None, sides)
+    spelt = [min(n, longest) for n, share in SPELT for _ in range(round(words * share))]
+    return Step(zeros(len(spelt), longest), np.array(spelt, dtype=np.int64), None, sides)
 
 
 def _distinct(step: Step) -> int:
-    whole = 0 if step.words is None else len(step.words)
-    return whole + sum(len(ids) for ids, _ in step.characters)
+    return len(step.spelt) if step.words is None else len(step.words)
 
 
 def _bytes(tensors: Iterable[Tensor]) -> int:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -25,6 +26,7 @@ from torchelmo.nn.softmax import Softmax
 from torchelmo.pretrain.graphs import GraphedStack
 
 PIECE = 1 << 25  # logits in memory at a time: 128 MB in float32
+SPELLINGS = (8, 12, 16, 24)  # words of so many characters at most go through the CNN together
 
 
 class Negatives(NamedTuple):
@@ -142,10 +144,11 @@ class Side:
 
 @dataclass(frozen=True)
 class Step:
-    """A batch on the device: its distinct words grouped by length, and its directions."""
+    """A batch on the device: its distinct words by rising spelling length, and its directions."""
 
-    characters: list[tuple[Tensor, int]]  # ids (u, C) of a group and its longest spelling
-    words: Tensor | None  # (U,) rows of the word table, in the order of the groups
+    characters: Tensor | None  # (U, C) ids of the distinct words
+    spelt: npt.NDArray[np.int64]  # (U,) on the host: how many of them spell the word; (0,) without
+    words: Tensor | None  # (U,) rows of the word table
     sides: dict[Direction, Side]
 
 
@@ -192,13 +195,14 @@ class LanguageModel(nn.Module):
 
     def vectors(self, step: Step) -> Tensor:
         """Return the context-free vectors of the distinct words, (U, P)."""
-        if not step.characters:
+        if step.characters is None:
             whole: Tensor = self.bilm.token(None, step.words)
             return whole
-        parts, start = [], 0
-        for characters, length in step.characters:
-            end = start + len(characters)
-            words = None if step.words is None else step.words[start:end]
-            parts.append(self.bilm.token(characters, words, length))
-            start = end
+        parts = []
+        ends = [*np.searchsorted(step.spelt, SPELLINGS, side="right").tolist(), len(step.spelt)]
+        for start, end in pairwise([0, *ends]):
+            if start < end:
+                words = None if step.words is None else step.words[start:end]
+                longest = int(step.spelt[end - 1])
+                parts.append(self.bilm.token(step.characters[start:end], words, longest))
         return torch.cat(parts)
