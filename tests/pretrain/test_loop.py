@@ -206,6 +206,28 @@ def test_no_whole_checkpoint(corpus, tmp_path):
     assert f"no checkpoint in {tmp_path} is whole" in refused(tiny_recipe(), corpus, tmp_path)
 
 
+def test_a_folder_has_one_run_at_a_time(corpus, tmp_path, whole):
+    refusals = []
+
+    def meddle(status):
+        if status.step == 6:  # there is a checkpoint, of step 4
+            refusals.append(refused(tiny_recipe(), corpus, tmp_path / "run"))
+            with pytest.raises(InputError) as error:
+                early()
+            refusals.append(str(error.value))
+
+    early = trainer(tiny_recipe(), corpus, tmp_path / "run")  # made before there was a lock
+    assert not (tmp_path / "run").exists()
+    first = trainer(tiny_recipe(), corpus, tmp_path / "run")
+    first(meddle)
+    sentence = f"another process is training in {tmp_path / 'run'}: wait for it, or choose another"
+    assert len(refusals) == 2 and all(found.startswith(sentence) for found in refusals)
+    assert digest(first) == digest(whole("adagrad"))
+    assert log_of(tmp_path / "run") == log_of(whole("adagrad").run_folder)
+    early()  # late now, and alone: the same steps again
+    assert digest(early) == digest(first)
+
+
 def test_the_log_of_a_killed_run_is_cut(corpus, tmp_path, whole):
     trainer(tiny_recipe(), corpus, tmp_path)(stop=stop_after(5))
     with (tmp_path / "log.jsonl").open("a", encoding="utf-8") as file:

@@ -14,13 +14,11 @@ A lock that ends with its process keeps two runs from writing the same output.
 from __future__ import annotations
 
 import dataclasses
-import errno
 import itertools
 import json
 import os
 import re
 import shutil
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -36,6 +34,7 @@ from torchelmo.bulk.reader import Window
 from torchelmo.bulk.vectors import Vectors
 from torchelmo.config import Json
 from torchelmo.errors import InputError
+from torchelmo.formats import files
 from torchelmo.nn.lstm import State
 
 RUN, LOCK, DONE = "run.json", "lock", "done.json"
@@ -80,13 +79,10 @@ class Partial:
                     f"{self.folder} holds {path.name!r}, which no unfinished run wrote: "
                     "move that folder away, or choose another output"
                 )
-        self._lock = (self.folder / LOCK).open("ab")
-        if not _try_lock(self._lock):
-            self._lock.close()
-            self._lock = None
-            raise InputError(
-                f"another process is writing {self.output}: wait for it, or choose another output"
-            )
+        self._lock = files.hold_lock(
+            self.folder / LOCK,
+            f"another process is writing {self.output}: wait for it, or choose another output",
+        )
         return self
 
     def __exit__(
@@ -308,20 +304,3 @@ def _read_json(path: Path) -> Json:
     except (FileNotFoundError, ValueError):
         return {}
     return value if isinstance(value, dict) else {}
-
-
-def _try_lock(file: BinaryIO) -> bool:
-    """Lock a file for as long as this process lives; False if another has it."""
-    try:
-        if sys.platform == "win32":
-            import msvcrt
-
-            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
-        else:
-            import fcntl
-
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        # Some network disks know no locks; there the user has to see to it.
-        return error.errno in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
-    return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import io
 import json
@@ -173,8 +174,26 @@ def _check_target(target: Path, overwrite: bool, known: Collection[str], what: s
         )
 
 
-def try_lock(file: BinaryIO) -> bool:
-    """Lock a file while it is open; False if another process has it, or the disk knows no locks."""
+def hold_lock(path: Path, taken: str) -> BinaryIO:
+    """Return the file `path`, locked until it is closed or its process ends.
+
+    If another process has it, that is an error whose sentence is `taken`.
+    """
+    try:
+        file = path.open("ab")
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror or error}") from None
+    if try_lock(file) is False:
+        file.close()
+        raise InputError(taken)
+    return file
+
+
+def try_lock(file: BinaryIO) -> bool | None:
+    """Lock a file while it is open; False if another process has it.
+
+    None says that the disk knows no locks, as some network disks: nobody can tell then.
+    """
     try:
         if sys.platform == "win32":
             import msvcrt
@@ -184,6 +203,7 @@ def try_lock(file: BinaryIO) -> bool:
             import fcntl
 
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
+    except OSError as error:
+        unknown = error.errno in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+        return None if unknown else False
     return True

@@ -19,7 +19,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,7 +32,9 @@ from torchelmo.config import Json
 from torchelmo.errors import InputError
 from torchelmo.formats import files, native
 from torchelmo.formats.model import Model
+from torchelmo.pretrain.processes import Processes
 
+LOCK = "lock"
 TENSORS, FACTS = "training.safetensors", "training.json"
 NAME = re.compile(r"step-(\d{8})")
 
@@ -49,6 +51,29 @@ class Checkpoint:
     def model(self) -> Model:
         """Read the network and its vocabulary."""
         return native.read(self.folder)
+
+
+@contextlib.contextmanager
+def alone(run: Path, processes: Processes, *, make: bool = False) -> Iterator[None]:
+    """Keep other runs out of a folder, which is made if asked for.
+
+    The lock is the first process's; if it cannot be had, the error is raised in all of them.
+    """
+    with contextlib.ExitStack() as stack:
+        refusal = None
+        if processes.first and (make or run.is_dir()):
+            taken = f"another process is training in {run}: wait for it, or choose another folder"
+            try:
+                run.mkdir(parents=True, exist_ok=True)
+                stack.enter_context(files.hold_lock(run / LOCK, taken))
+            except InputError as error:
+                refusal = str(error)
+            except OSError as error:
+                refusal = f"{run} cannot be written: {error.strerror or error}"
+        refusal = processes.tell(refusal)
+        if refusal is not None:
+            raise InputError(refusal)
+        yield
 
 
 def save(run: Path, step: int, model: Model, tensors: Mapping[str, Tensor], facts: Json) -> Path:

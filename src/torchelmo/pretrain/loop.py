@@ -1,6 +1,7 @@
 """The training loop: steps, validation, checkpoints, and going on exactly where it stopped.
 
     RUN/log.jsonl       a line every so many steps, and one for each validation
+    RUN/lock            held while a run is at work: another one in the same folder is refused
     RUN/checkpoints/    see checkpoint.py; a run of another recipe or corpus is refused
     RUN/best/, RUN/last/   native model folders: the best by validation, and the final one
 
@@ -158,7 +159,8 @@ class Trainer:
         self.seen, self.counted = torch.zeros((), device=device), 0
         self.strain = torch.zeros((), device=device)
         self.passed_over: list[str] = []  # broken checkpoints
-        self._resume()
+        with checkpoint.alone(run, self.processes):
+            self._resume()
 
     def _new_config(self) -> ElmoConfig:
         config = self.recipe.config(self.corpus.config, self.corpus.vocabulary_size)
@@ -310,6 +312,10 @@ class Trainer:
         stop: Callable[[], bool] = lambda: False,
     ) -> Result:
         """Train to the end, or until `stop` says so; then a checkpoint is saved first."""
+        with checkpoint.alone(self.run_folder, self.processes, make=True):
+            return self._train(report, stop)
+
+    def _train(self, report: Callable[[Status], None] | None, stop: Callable[[], bool]) -> Result:
         train, watch = self.recipe.train, self.recipe.watch
         feed = Feed(
             self.corpus,

@@ -420,7 +420,7 @@ def _remove_stale(target: Path) -> None:
     for old in target.parent.glob(f".{glob.escape(target.name)}.*.partial"):
         try:
             with (old / LOCK).open("r+b") as file:
-                dead = files.try_lock(file)
+                dead = files.try_lock(file) is True
         except FileNotFoundError:  # killed as it began or ended
             dead = time.time() - old.stat().st_mtime > 60
         except OSError:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 EXAMPLE = "Example: torchelmo pretrain recipes/small.toml -o runs/small"
 QUIET = 30.0  # seconds between lines where there is no terminal
-RUN_FILES = ("checkpoints", "log.jsonl", "best", "last", "tensorboard")
+RUN_FILES = ("lock", "checkpoints", "log.jsonl", "best", "last", "tensorboard")
 
 
 def pretrain(
