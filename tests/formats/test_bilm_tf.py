@@ -1,5 +1,6 @@
 """bilm-tf's files: the originals' numbers, every variant, and round trips without a changed bit."""
 
+import dataclasses
 import gzip
 import io
 import json
@@ -15,6 +16,7 @@ import torch
 from hypothesis import given, settings
 
 from formats.tiny import PLAIN, WORDS, carried, configs, equal, random_model, run, with_targets
+from pretrain.tiny import tiny_recipe, toy_corpus, trainer
 from torchelmo.config import CharacterConfig, ElmoConfig, LstmConfig, TokenizerConfig, WordConfig
 from torchelmo.errors import InputError
 from torchelmo.formats import bilm_tf
@@ -110,7 +112,10 @@ class TestRoundTrips:
         model = read(fixtures / name)
         assert bilm_tf.write(model, tmp_path / "out") == []
         again = read(tmp_path / "out")
-        assert again.config == model.config
+        assert again.config.training.items() >= model.config.training.items()
+        assert dataclasses.replace(again.config, training={}) == dataclasses.replace(
+            model.config, training={}
+        )
         assert again.vocabulary == model.vocabulary
         assert again.words == model.words
         assert equal(again.tensors, model.tensors)
@@ -287,6 +292,105 @@ class TestReading:
         again = bilm_tf.assemble(options, weights, WORDS, softmax)
         assert equal(again.tensors, model.tensors)
         assert equal(again.softmax, model.softmax)
+
+
+class TestTrainingOptions:
+    """What bilm-tf's `train` and `test` read without a default, and what they are told."""
+
+    NEEDED = frozenset(
+        "n_tokens_vocab batch_size unroll_steps dropout n_negative_samples_batch "
+        "all_clip_norm_val n_epochs n_train_tokens bidirectional lstm char_cnn".split()
+    )
+    CHARACTERS = frozenset(
+        "activation embedding filters max_characters_per_token n_characters n_highway".split()
+    )
+    LSTM = frozenset("dim projection_dim n_layers cell_clip proj_clip use_skip_connections".split())
+
+    def options(self, training, words=WORDS):
+        model = with_targets(random_model(), words)
+        return bilm_tf.write_options(dataclasses.replace(model.config, training=training))
+
+    def test_all_are_there(self, tmp_path):
+        model = with_targets(random_model())
+        bilm_tf.write(model, tmp_path / "m")
+        options = json.loads((tmp_path / "m/options.json").read_text(encoding="utf-8"))
+        assert options.keys() == self.NEEDED
+        assert options["char_cnn"].keys() == self.CHARACTERS
+        assert options["char_cnn"]["embedding"].keys() == {"dim"}
+        assert options["lstm"].keys() == self.LSTM
+
+    def test_an_unknown_run_is_taken_for_the_original(self):
+        words = [*WORDS, *map(str, range(9000))]
+        found = self.options({}, words)
+        assert {key: found[key] for key in self.NEEDED - {"lstm", "char_cnn"}} == {
+            "n_tokens_vocab": len(words),
+            "batch_size": 128,
+            "unroll_steps": 20,
+            "dropout": 0.1,
+            "n_negative_samples_batch": 8192,
+            "all_clip_norm_val": 10.0,
+            "n_epochs": 10,
+            "n_train_tokens": 768648884,
+            "bidirectional": True,
+        }
+        # No more can be drawn than there are words.
+        assert self.options({})["n_negative_samples_batch"] == len(WORDS)
+
+    def test_without_vocabulary_nothing_is_made_up(self):
+        options = bilm_tf.write_options(PLAIN)
+        assert options.keys() == {"lstm", "char_cnn"}
+
+    def test_what_the_files_said_stays(self):
+        said = {"n_epochs": 3, "batch_size": 7, "n_negative_samples_batch": 9000}
+        run = {"recipe": {"train": {"batch": 5, "unroll": 6}}}
+        found = self.options({**said, **run})
+        assert found.items() >= said.items() and found["unroll_steps"] == 6
+
+    def test_a_run_of_ours_is_told(self, tmp_path):
+        corpus = toy_corpus(tmp_path)
+        recipe = tiny_recipe(train={"steps": 20}, watch={"validate": 100})
+        made = trainer(recipe, corpus, tmp_path / "run")
+        made()
+        found = bilm_tf.write_options(made.to_model().config)
+        text = corpus.train
+        assert {key: found[key] for key in found.keys() - {"lstm", "char_cnn"}} == {
+            "n_tokens_vocab": 30,
+            "batch_size": 4,
+            "unroll_steps": 5,
+            "dropout": 0.2,
+            "n_negative_samples_batch": 12,
+            "all_clip_norm_val": 10.0,
+            "n_epochs": max(round(20 * 4 * 5 / (text.n_tokens + text.n_sentences)), 1),
+            "n_train_tokens": text.n_tokens,
+            "bidirectional": True,
+            "learning_rate": 0.1,
+        }
+        notes = bilm_tf.write(made.to_model(), tmp_path / "out")
+        assert not any("forward" in note for note in notes)
+
+    def test_other_runs_of_ours(self):
+        run = {"train": {"epochs": 6.4, "optimizer": "adamw", "learning_rate": 3e-3}}
+        found = self.options({"recipe": run})
+        assert found["n_epochs"] == 6 and "learning_rate" not in found
+        assert "sample_softmax" not in found and "share_embedding_softmax" not in found
+        run = {"train": {"epochs": 0.2, "softmax": "full"}, "model": {"tie": True}}
+        found = self.options({"recipe": run})
+        assert (found["n_epochs"], found["sample_softmax"]) == (1, False)
+        assert found["share_embedding_softmax"] is True
+
+    def test_facts_of_another_shape_are_passed_over(self):
+        for training in (
+            {"recipe": "mine", "corpus": 3},
+            {"recipe": {"train": {"dropout": "much", "batch": True}}},
+        ):
+            assert self.options(training) == self.options({})
+
+    def test_one_direction_is_said(self, tmp_path):
+        model = with_targets(random_model())
+        training = {"recipe": {"model": {"directions": "forward"}}}
+        config = dataclasses.replace(model.config, training=training)
+        notes = bilm_tf.write(dataclasses.replace(model, config=config), tmp_path / "m")
+        assert "that only the forward direction was trained: the backward one is random" in notes
 
 
 class TestWordsAndSoftmax:

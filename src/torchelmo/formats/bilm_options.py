@@ -1,8 +1,9 @@
 """bilm-tf's options.json to our config and back.
 
 `n_characters` may be 261 (what bilm-tf wants while training), 262 (what it wants for prediction) or
-absent: the table of characters has 261 rows in every file. The options written say 262; to train on
-with bilm-tf, make it 261.
+absent: the table of characters has 261 rows in every file. The options written say 262; to test or
+train on with bilm-tf, make it 261. All other options that those need are written for a model that
+has its vocabulary: of the run that made it where that is known, else of the original model's run.
 """
 
 from __future__ import annotations
@@ -36,6 +37,25 @@ TRAINING = (
     "sample_softmax",
     "share_embedding_softmax",
 )
+# The original model's run, and where a run of ours has the same; both as bilm-tf counts.
+ORIGINAL: Json = {
+    "bidirectional": True,
+    "dropout": 0.1,
+    "all_clip_norm_val": 10.0,
+    "n_epochs": 10,
+    "n_train_tokens": 768648884,
+    "batch_size": 128,
+    "unroll_steps": 20,
+    "n_negative_samples_batch": 8192,
+}
+RECALLED = {
+    "dropout": "recipe.train.dropout",
+    "all_clip_norm_val": "recipe.train.clip_norm",
+    "n_train_tokens": "corpus.train.tokens",
+    "batch_size": "recipe.train.batch",
+    "unroll_steps": "recipe.train.unroll",
+    "n_negative_samples_batch": "recipe.train.negatives",
+}
 LSTM = ("dim", "projection_dim", "n_layers", "cell_clip", "proj_clip", "use_skip_connections")
 CHARACTERS = (
     "activation",
@@ -96,11 +116,7 @@ def write_options(config: ElmoConfig) -> Json:
             f"bilm-tf marks sentences with {BEGIN} and {END}, this model with "
             f"{' and '.join(config.boundaries)}: write the native format"
         )
-    options: Json = {key: config.training[key] for key in TRAINING if key in config.training}
-    if config.words is not None:
-        options["n_tokens_vocab"] = config.words.words
-    elif "n_tokens_vocab" in options and config.vocabulary is not None:
-        options["n_tokens_vocab"] = config.vocabulary
+    options = _training(config)
     options["lstm"] = {
         "dim": lstm.cells,
         "projection_dim": lstm.projection,
@@ -119,6 +135,49 @@ def write_options(config: ElmoConfig) -> Json:
             "n_highway": characters.highways,
         }
     return options
+
+
+def _training(config: ElmoConfig) -> Json:
+    """Return what bilm-tf's training and test read besides the network's shape."""
+    known = {key: config.training[key] for key in TRAINING if key in config.training}
+    targets = config.words.words if config.words is not None else config.vocabulary
+    if targets is None:
+        return known
+    options = {**ORIGINAL, **_recalled(config.training), **known, "n_tokens_vocab": targets}
+    # Negatives are drawn without repetition.
+    if "n_negative_samples_batch" not in known:
+        options["n_negative_samples_batch"] = min(options["n_negative_samples_batch"], targets)
+    return {key: options[key] for key in TRAINING if key in options}
+
+
+def _recalled(training: Json) -> Json:
+    """Return bilm-tf's options for the run that a model of ours remembers."""
+
+    def recall(name: str) -> object:
+        value: object = training
+        for key in name.split("."):
+            value = value.get(key) if isinstance(value, dict) else None
+        return value
+
+    def number(name: str) -> float | None:
+        value = recall(name)
+        return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+    found: Json = {key: number(name) for key, name in RECALLED.items()}
+    epochs = number("recipe.train.epochs")
+    words, sentences = number("corpus.train.tokens"), number("corpus.train.sentences")
+    read = number("tokens")
+    if epochs is None and words and sentences and read:
+        epochs = read / (words + sentences)
+    if epochs is not None:
+        found["n_epochs"] = max(round(epochs), 1)  # a whole number of epochs, or it never ends
+    if recall("recipe.train.optimizer") == "adagrad":  # the rate of another is no use to bilm-tf
+        found["learning_rate"] = number("recipe.train.learning_rate")
+    if recall("recipe.train.softmax") == "full":
+        found["sample_softmax"] = False
+    if recall("recipe.model.tie") is True:
+        found["share_embedding_softmax"] = True
+    return {key: value for key, value in found.items() if value is not None}
 
 
 def warn_unused(options: Json, where: str) -> None:

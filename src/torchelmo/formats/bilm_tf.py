@@ -387,6 +387,10 @@ def _losses(model: Model) -> list[str]:
     other = [key for key in config.training if key not in TRAINING]
     if other:
         notes.append(f"facts of the training were left out: {', '.join(other)}")
+    recipe = config.training.get("recipe")
+    run = recipe.get("model") if isinstance(recipe, dict) else None
+    if isinstance(run, dict) and run.get("directions") == "forward":
+        notes.append("that only the forward direction was trained: the backward one is random")
     characters = config.characters
     if characters and config.token_projection and characters.n_filters == config.lstm.projection:
         notes.append(
