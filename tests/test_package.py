@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -17,6 +18,7 @@ import torchelmo
 ROOT = Path(__file__).resolve().parents[1]
 PLAIN = ROOT / "tests" / "fixtures" / "plain"
 SCRIPTS = "Scripts" if os.name == "nt" else "bin"
+RECIPES = [path for path in (ROOT / "recipes").iterdir() if path.suffix in (".toml", ".py")]
 HEAVY = ("torch", "h5py", "huggingface_hub", "pyarrow")
 
 
@@ -80,6 +82,39 @@ def test_wheel_holds_the_package_and_nothing_else(wheel):
     assert not [n for n in names if "tests" in n.split("/")]
     source = {p.relative_to(ROOT / "src").as_posix() for p in (ROOT / "src").rglob("*.py")}
     assert source <= set(names)
+    assert {f"torchelmo/recipes/{p.name}" for p in RECIPES} == {
+        name for name in names if name.startswith("torchelmo/recipes/")
+    }
+
+
+@pytest.mark.xdist_group("wheel")
+def test_the_sources_have_all_that_a_wheel_needs(tmp_path):
+    run(
+        sys.executable,
+        "-m",
+        "build",
+        "--sdist",
+        "--no-isolation",
+        "-o",
+        tmp_path,
+        ROOT,
+        cwd=tmp_path,
+    )
+    (built,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(built) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {f"recipes/{path.name}" for path in RECIPES} <= names
+    assert {"LICENSE", "README.md", "pyproject.toml", "src/torchelmo/__init__.py"} <= names
+
+
+@pytest.mark.xdist_group("wheel")
+def test_an_installed_package_has_its_recipes(installed, tmp_path):
+    ask = "from torchelmo.pretrain.recipe import packaged_recipes as f; print(*f().values())"
+    found = [Path(path) for path in run(installed / "python", "-c", ask, cwd=tmp_path).split()]
+    assert {path.name for path in found} == {p.name for p in RECIPES if p.suffix == ".toml"}
+    assert all(path.is_relative_to(installed.parent) for path in found)
+    text = run(installed / "python", "-m", "torchelmo.recipes.tiny_text", cwd=tmp_path)
+    assert text == run(sys.executable, ROOT / "recipes" / "tiny_text.py", cwd=tmp_path)
 
 
 @pytest.mark.xdist_group("wheel")

@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,10 +14,11 @@ from conftest import repository_root
 from pretrain.tiny import CPU
 from torchelmo.config import CharacterConfig, ElmoConfig
 from torchelmo.elmo import Elmo
+from torchelmo.errors import InputError
 from torchelmo.pretrain.corpus import Corpus
 from torchelmo.pretrain.loop import Trainer
 from torchelmo.pretrain.prepare import PrepareOptions, prepare
-from torchelmo.pretrain.recipe import Recipe, read_recipe
+from torchelmo.pretrain.recipe import Recipe, packaged_recipes, read_recipe
 
 ROOT = repository_root()
 RECIPES = ROOT / "recipes"
@@ -36,11 +38,32 @@ def test_each_recipe_is_read_and_says_how_it_is_run(name):
     header = text[: text.index("[model]")]
     prepared = re.search(r"torchelmo prepare \S+ -o (\S+)", header)
     assert prepared is not None and prepared[1] == recipe.data.corpus
-    assert re.search(rf"torchelmo pretrain recipes/{name}\.toml -o runs/\S+", header)
+    assert re.search(rf"torchelmo pretrain {name} -o runs/\S+", header)
 
 
 def test_there_are_no_other_recipes():
     assert sorted(path.stem for path in RECIPES.glob("*.toml")) == sorted(NAMES)
+
+
+def test_a_name_is_one_of_ours_unless_there_is_such_a_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert {name: path.resolve() for name, path in packaged_recipes().items()} == {
+        name: RECIPES / f"{name}.toml" for name in NAMES
+    }
+    for name in ("small", "small.toml", Path("small")):
+        assert read_recipe(name) == read_recipe(RECIPES / "small.toml")
+    assert read_recipe("small", ["train.batch=3"]).train.batch == 3
+    (tmp_path / "small").write_text('[data]\ncorpus = "mine"\n', encoding="utf-8")
+    assert read_recipe("small").data.corpus == "mine"
+    assert read_recipe("small.toml").data.corpus == "corpus"
+    for name, sentence in (
+        ("smal", "there is no file and no recipe 'smal', the nearest is 'small'"),
+        ("nowhere.toml", "nowhere.toml cannot be read"),
+        ("recipes/small", "small cannot be read"),
+        ("small.txt", "small.txt cannot be read"),
+    ):
+        with pytest.raises(InputError, match=sentence):
+            read_recipe(name)
 
 
 def test_the_original_is_the_papers():

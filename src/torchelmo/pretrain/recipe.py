@@ -171,12 +171,38 @@ class Recipe:
         return dataclasses.replace(config, token_projection=projected, vocabulary=vocabulary)
 
 
-def read_recipe(path: Path, changes: Sequence[str] = ()) -> Recipe:
-    """Read a recipe file; `changes` are `section.key=value` with values as in TOML.
+def packaged_recipes() -> dict[str, Path]:
+    """Return the recipes that come with this package, by name."""
+    package = Path(__file__).resolve().parents[1]
+    # Inside the package where it is installed, at the top of the repository in a clone.
+    home = next((p for p in (package, package.parents[1]) if (p / "recipes").is_dir()), package)
+    return {path.stem: path for path in sorted((home / "recipes").glob("*.toml"))}
 
-    >>> read_recipe(Path("recipes/small.toml"), ["train.batch=64"]).train.batch  # doctest: +SKIP
+
+def find_recipe(name: str | Path) -> Path:
+    """Return the file that is meant: one that is there, or else ours of that name."""
+    path = Path(name)
+    if path.exists() or path.name != str(path) or path.suffix not in ("", ".toml"):
+        return path
+    ours = packaged_recipes()
+    if path.stem in ours:
+        return ours[path.stem]
+    if not path.suffix:
+        raise InputError(
+            f"there is no file and no recipe {str(path)!r}{nearest(path.name, list(ours))}"
+        )
+    return path
+
+
+def read_recipe(name: str | Path, changes: Sequence[str] = ()) -> Recipe:
+    """Read a recipe, a file or the name of one of ours.
+
+    `changes` are `section.key=value` with values as in TOML.
+
+    >>> read_recipe("small", ["train.batch=64"]).train.batch
     64
     """
+    path = find_recipe(name)
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

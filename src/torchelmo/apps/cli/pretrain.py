@@ -30,13 +30,15 @@ if TYPE_CHECKING:
     from torchelmo.pretrain.processes import Processes
     from torchelmo.pretrain.recipe import Recipe
 
-EXAMPLE = "Example: torchelmo pretrain recipes/small.toml -o runs/small"
+EXAMPLE = "Example: torchelmo pretrain small -o runs/small"
 QUIET = 30.0  # seconds between lines where there is no terminal
 RUN_FILES = ("lock", "checkpoints", "log.jsonl", "best", "last", "tensorboard")
 
 
 def pretrain(
-    recipe: Annotated[Path, typer.Argument(metavar="RECIPE", help="A TOML file.")],
+    recipe: Annotated[
+        Path, typer.Argument(metavar="RECIPE", help="A TOML file, or one of ours: small.")
+    ],
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="DIR", help="The run's folder.")
     ],
