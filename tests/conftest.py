@@ -1,9 +1,15 @@
 """Folders that tests read: our own fixtures and, where present, the originals' data."""
 
+import os
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import settings
+
+# Without a GPU, Triton's kernels run in its interpreter; they ask for it when they are defined.
+if not torch.cuda.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")
 
 # The same examples in every run; `--hypothesis-profile=default` draws others.
 settings.register_profile("steady", derandomize=True, deadline=None)

@@ -5,6 +5,7 @@ import torch
 
 from torchelmo.config import CharacterConfig, ElmoConfig, LstmConfig
 from torchelmo.nn.bilm import BiLM
+from torchelmo.ops.reference import lstmp
 
 ROWS, STEPS, WIDTH = 3, 7, 6
 
@@ -90,11 +91,12 @@ def test_dropout_is_on_the_input_of_every_layer(bilm, x):
     sizes = [ROWS] * STEPS
     outputs, _ = bilm.stack("forward", x.flatten(0, 1), sizes, bilm.zero_memory(ROWS), None, double)
     assert len(seen) == 2
-    torch.testing.assert_close(seen[1], outputs[0])
+    torch.testing.assert_close(seen[1][0], outputs[0])
     first, _ = bilm.stack("forward", 2 * x.flatten(0, 1), sizes, bilm.zero_memory(ROWS))
     torch.testing.assert_close(outputs[0], first[0])
-    layer, (h, c) = bilm.forward_layers[1], bilm.zero_memory(ROWS)[1]
-    second = layer(2 * outputs[0], sizes, h, c)[0]
+    lstm, (h, c) = bilm.config.lstm, bilm.zero_memory(ROWS)[1]
+    own = bilm.forward_layers[1].weights()
+    second = lstmp(2 * outputs[0], sizes, own, h, c, lstm.cell_clip, lstm.projection_clip)[0]
     residual = 2 * outputs[0] if bilm.config.lstm.residual else 0
     torch.testing.assert_close(outputs[1], second + residual)
 

@@ -12,7 +12,7 @@ it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -21,8 +21,10 @@ from torchelmo.config import ElmoConfig
 from torchelmo.nn.char_cnn import TokenLayer
 from torchelmo.nn.lstm import LstmLayer, State
 from torchelmo.nn.output import Layers
+from torchelmo.ops.lstm import lstmp
 
 Direction = Literal["forward", "backward"]
+DIRECTIONS: tuple[Direction, Direction] = ("forward", "backward")
 Memory = list[tuple[Tensor, Tensor]]  # h (B, P) and c (B, H) of each layer of one direction
 
 
@@ -63,18 +65,13 @@ class BiLM(nn.Module):
         sentence = torch.arange(steps.total.shape[0], device=index.device)
         last = torch.as_tensor(list(lengths), device=index.device) + 1  # position of </S>
 
-        halves = []
-        both: tuple[tuple[Direction, Tensor], ...] = (
-            ("forward", times),
-            ("backward", last[rows] - times),
-        )
-        for direction, positions in both:
-            x = vectors[index[rows, positions]]  # (N, P) packed
-            outputs = self._batch(direction, x, steps, state, first_row)
-            # where[r, p]: the packed row that holds position p of sentence r
-            where = torch.zeros_like(index)
-            where[rows, positions] = torch.arange(rows.shape[0], device=index.device)
-            halves.append((outputs, where))
+        places = torch.stack([times, last[rows] - times])  # (2, N), from the left and right
+        x = vectors[index[rows, places]]  # (2, N, P) packed
+        outputs = self._batch(x, steps, state, first_row)
+        # where[d, r, p]: the packed row that holds position p of sentence r
+        where = index.new_zeros(2, *index.shape)
+        side = torch.arange(2, device=index.device).unsqueeze(1)
+        where[side, rows, places] = torch.arange(rows.shape[0], device=index.device)
 
         begin, extra = (0, 2) if boundaries else (1, 0)
         out_lengths = tuple(n + extra for n in lengths)
@@ -85,7 +82,7 @@ class BiLM(nn.Module):
         token = vectors[index[sentence, position]]  # (M, P)
         layers = [torch.cat([token, token], dim=1)]
         for level in range(len(self.forward_layers)):
-            sides = [outputs[level][where[sentence, position]] for outputs, where in halves]
+            sides = [outputs[level][d, where[d, sentence, position]] for d in (0, 1)]
             layers.append(torch.cat(sides, dim=1))
         return Layers(torch.stack(layers), out_lengths, boundaries)
 
@@ -112,15 +109,39 @@ class BiLM(nn.Module):
         Returns:
             Each layer's outputs, (N, P), and the memory after the last step, without gradients.
         """
-        layers = self.forward_layers if direction == "forward" else self.backward_layers
+        marks = None if resets is None else resets.unsqueeze(0)
+        outputs, (after,) = self.stacks(
+            [direction], x.unsqueeze(0), sizes, [memory], marks, dropout
+        )
+        return [layer[0] for layer in outputs], after
+
+    def stacks(
+        self,
+        directions: Sequence[Direction],
+        x: Tensor,
+        sizes: Sequence[int],
+        memories: Sequence[Memory],
+        resets: Tensor | None = None,
+        dropout: Callable[[Tensor], Tensor] | None = None,
+    ) -> tuple[list[Tensor], list[Memory]]:
+        """Run directions side by side: as `stack`, with x (D, N, P) and resets (D, N)."""
+        lstm = self.config.lstm
+        sides = [
+            self.forward_layers if name == "forward" else self.backward_layers
+            for name in directions
+        ]
         outputs: list[Tensor] = []
-        after: Memory = []
-        for level, (layer, (h, c)) in enumerate(zip(layers, memory, strict=True)):
+        after: list[Memory] = [[] for _ in directions]
+        for level in range(lstm.layers):
             x = dropout(x) if dropout else x
-            y, h, c = layer(x, sizes, h, c, resets)
-            x = y + x if level > 0 and self.config.lstm.residual else y
+            weights = [cast(LstmLayer, layers[level]).weights() for layers in sides]
+            h, c = (torch.stack([memory[level][k] for memory in memories]) for k in (0, 1))
+            clips = lstm.cell_clip, lstm.projection_clip
+            y, h, c = lstmp(x, sizes, weights, h, c, *clips, resets)
+            x = y + x if level > 0 and lstm.residual else y
             outputs.append(x)
-            after.append((h.detach(), c.detach()))
+            for own, h_own, c_own in zip(after, h.detach(), c.detach(), strict=True):
+                own.append((h_own, c_own))
         return outputs, after
 
     def zero_memory(self, rows: int) -> Memory:
@@ -131,26 +152,21 @@ class BiLM(nn.Module):
             for _ in range(lstm.layers)
         ]
 
-    def _batch(
-        self,
-        direction: Direction,
-        x: Tensor,
-        steps: _Steps,
-        state: State | None,
-        first_row: int,
-    ) -> list[Tensor]:
-        """Run one direction over sentences; return each layer's packed outputs (N, P)."""
+    def _batch(self, x: Tensor, steps: _Steps, state: State | None, first_row: int) -> list[Tensor]:
+        """Run both directions over sentences; return each layer's packed outputs (2, N, P)."""
         cells, batch = self.config.lstm.cells, steps.total.shape[0]
-        names = [f"{direction}.{level}" for level in range(self.config.lstm.layers)]
         start = state or State()
-        memory: Memory = []
-        for name in names:
-            h, c = start.get(name, first_row, batch, x, cells)
-            memory.append((h[steps.order], c[steps.order]))
-        outputs, after = self.stack(direction, x, steps.sizes, memory)
+        memories: list[Memory] = []
+        for name in DIRECTIONS:
+            memories.append([])
+            for level in range(self.config.lstm.layers):
+                h, c = start.get(f"{name}.{level}", first_row, batch, x[0], cells)
+                memories[-1].append((h[steps.order], c[steps.order]))
+        outputs, after = self.stacks(DIRECTIONS, x, steps.sizes, memories)
         if state is not None:
-            for name, (h, c) in zip(names, after, strict=True):
-                state.put(name, first_row, h[steps.inverse], c[steps.inverse])
+            for name, memory in zip(DIRECTIONS, after, strict=True):
+                for level, (h, c) in enumerate(memory):
+                    state.put(f"{name}.{level}", first_row, h[steps.inverse], c[steps.inverse])
         return outputs
 
 

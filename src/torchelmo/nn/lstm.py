@@ -43,13 +43,6 @@ class LstmLayer(nn.Module):
             self.input_weight, self.recurrent_weight, bias, self.projection_weight
         )
 
-    def forward(
-        self, x: Tensor, sizes: list[int], h: Tensor, c: Tensor, resets: Tensor | None = None
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Run packed inputs (N, P); return outputs (N, P) and the last h (B, P) and c (B, H)."""
-        clips = self.config.cell_clip, self.config.projection_clip
-        return reference.lstmp(x, sizes, self.weights(), h, c, *clips, resets)
-
 
 class State:
     """What the LSTMs remember between batches, one row a batch row; empty (zero) at the start.

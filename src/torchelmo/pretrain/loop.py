@@ -325,9 +325,6 @@ class Trainer:
             rank=self.processes.rank,
             world=self.processes.world,
         )
-        if self.device.type == "cuda" and self.processes.world == 1 and not self.frozen:
-            with self._precision():
-                self.model.capture(self.directions, train.unroll, train.batch)
         network = self.processes.wrap(self.model)
         log = Log(self.run_folder, self.step, enabled=self.processes.first)
         batches = feed(self.step * train.accumulate, self.positions)

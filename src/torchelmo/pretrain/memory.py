@@ -14,17 +14,17 @@ import os
 import sys
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -32,12 +32,10 @@ from torch.utils._pytree import tree_leaves
 from torchelmo.config import ElmoConfig
 from torchelmo.errors import InputError
 from torchelmo.nn.bilm import BiLM, Direction
-from torchelmo.nn.bilm import Memory as StackMemory
 from torchelmo.nn.softmax import Softmax
 from torchelmo.perplexity import STEPS, STREAMS, WORDS
 from torchelmo.pretrain.corpus import Corpus
 from torchelmo.pretrain.feed import Feed
-from torchelmo.pretrain.graphs import GraphedStack
 from torchelmo.pretrain.objective import Dropout, LanguageModel, Negatives, Side, Step
 from torchelmo.pretrain.recipe import Recipe
 from torchelmo.scoring import log_softmax
@@ -116,7 +114,6 @@ def estimate(
             model.bilm.backward_layers.requires_grad_(False)
         parameters = _bytes(model.parameters())
         count.mark_phases(model.bilm)
-        graphs = _record(count, model, recipe, step) if device == "cuda" and world == 1 else 0
         kept, peak = _train(count, model, recipe, step)
         validation = _validate(count, model)
     trained = [p for p in model.parameters() if p.requires_grad]
@@ -133,10 +130,10 @@ def estimate(
         parameters=parameters,
         optimizer=states,
         token=kept["token"],
-        lstm=kept["lstm"] + graphs,
+        lstm=kept["lstm"],
         softmax=kept["softmax"],
         gradients=peak - parameters - kept.total(),
-        slack=round(HOLES.get(device, 0.0) * (peak + graphs - parameters)),
+        slack=round(HOLES.get(device, 0.0) * (peak - parameters)),
         words=_distinct(step),
     )
 
@@ -218,33 +215,6 @@ def _train(
     return kept, count.peak
 
 
-def _record(count: _Count, model: LanguageModel, recipe: Recipe, step: Step) -> int:
-    """Return what the LSTMs hold for good when they are recorded as CUDA graphs; leave them out."""
-    held, width = 0, model.bilm.config.lstm.projection
-    low = recipe.train.precision == "bf16"
-    for name, side in step.sides.items():
-        steps, rows = side.index.shape
-        before = count.peak = count.live.total()
-        memory = model.bilm.zero_memory(rows)
-        x = torch.zeros(steps * rows, width, device=META, requires_grad=True)
-        resets = torch.zeros(steps * rows, dtype=torch.bool, device=META)
-        with _LowPrecision() if low else nullcontext():
-            outputs, _ = model.bilm.stack(
-                name, x.bfloat16() if low else x, [rows] * steps, memory, resets, torch.clone
-            )
-        layers = model.bilm.forward_layers if name == "forward" else model.bilm.backward_layers
-        torch.autograd.grad(outputs[-1].sum(), [x, *layers.parameters()])
-        held += count.peak - before
-        model.graphs[name] = cast("GraphedStack", _stand_in)
-    return held
-
-
-def _stand_in(
-    x: Tensor, memory: StackMemory, resets: Tensor | None, dropout: Callable[[Tensor], Tensor]
-) -> tuple[Tensor, StackMemory]:
-    return dropout(x), memory
-
-
 def _validate(count: _Count, model: LanguageModel) -> int:
     """Return the peak of validation beyond what is held anyway."""
     config, before = model.bilm.config, count.live.total()
@@ -297,18 +267,20 @@ class _Count(TorchDispatchMode):
 
     def mark_phases(self, bilm: BiLM) -> None:
         """Let the network's parts say where a forward pass is."""
+        token, stacks = bilm.token.forward, bilm.stacks
 
-        def before(module: nn.Module, _: object) -> None:
-            self.phase = "token" if module is bilm.token else "lstm"
+        def marked_token(*args: Any, **options: Any) -> Tensor:
+            self.phase = "token"
+            return token(*args, **options)
 
-        def after(module: nn.Module, *_: object) -> None:
+        def marked_stacks(*args: Any, **options: Any) -> Any:  # noqa: ANN401 - as the stacks'
+            self.phase = "lstm"
+            out = stacks(*args, **options)
             self.phase = "softmax"
+            return out
 
-        bilm.token.register_forward_pre_hook(before)
-        for layers in (bilm.forward_layers, bilm.backward_layers):
-            for layer in layers:
-                layer.register_forward_pre_hook(before)
-            layers[-1].register_forward_hook(after)
+        bilm.token.forward = marked_token  # type: ignore[method-assign]
+        bilm.stacks = marked_stacks  # type: ignore[method-assign]
 
 
 class _LowPrecision(TorchFunctionMode):
@@ -319,6 +291,16 @@ class _LowPrecision(TorchFunctionMode):
     def __init__(self) -> None:
         super().__init__()
         self._cast: dict[Tensor, Tensor] = {}
+        self._autocast = torch.autocast("cpu", torch.bfloat16)  # operations of ours ask for it
+
+    def __enter__(self) -> _LowPrecision:
+        self._autocast.__enter__()
+        super().__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
+        self._autocast.__exit__(*error)
 
     def __torch_function__(
         self,

@@ -10,7 +10,6 @@ its memory is that of one piece, whatever the vocabulary.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -23,7 +22,6 @@ from torch import Tensor, nn
 
 from torchelmo.nn.bilm import BiLM, Direction, Memory
 from torchelmo.nn.softmax import Softmax
-from torchelmo.pretrain.graphs import GraphedStack
 
 PIECE = 1 << 25  # logits in memory at a time: 128 MB in float32
 SPELLINGS = (8, 12, 16, 24)  # words of so many characters at most go through the CNN together
@@ -158,40 +156,37 @@ class LanguageModel(nn.Module):
     def __init__(self, bilm: BiLM, softmax: Softmax, dropout: Dropout | None = None) -> None:
         super().__init__()
         self.bilm, self.softmax, self.dropout = bilm, softmax, dropout
-        self.graphs: dict[Direction, GraphedStack] = {}
-
-    def capture(self, directions: Iterable[Direction], steps: int, batch: int) -> None:
-        """Record each direction's LSTMs as CUDA graphs, for rows of one length."""
-        for name in directions:
-            self.graphs[name] = GraphedStack(self.bilm, name, steps, batch)
 
     def forward(
         self, step: Step, memory: dict[Direction, Memory]
     ) -> tuple[dict[Direction, Tensor], dict[Direction, Memory]]:
         """Return the mean loss and the new memory of each direction."""
-        losses: dict[Direction, Tensor] = {}
-        after: dict[Direction, Memory] = {}
         vectors = self.vectors(step)
         dropout = self.dropout if self.training else None
-        for name, side in step.sides.items():
-            steps, batch = side.index.shape
-            x = F.embedding(side.index.reshape(-1), vectors)  # (T * B, P)
-            resets = None if side.resets is None else side.resets.reshape(-1)
-            if name in self.graphs and self.training:
-                hidden, after[name] = self.graphs[name](x, memory[name], resets, dropout)
-            else:
-                layers, after[name] = self.bilm.stack(
-                    name, x, [batch] * steps, memory[name], resets, dropout
-                )
-                hidden = layers[-1]
-            # bilm-tf drops on the input of every layer and, before the softmax, on the top.
-            hidden = dropout(hidden) if dropout else hidden
-            targets = side.targets.reshape(-1)
-            if side.negatives is None:
-                losses[name] = full_loss(self.softmax, hidden, targets)
-            else:
-                losses[name] = sampled_loss(self.softmax, hidden, targets, side.negatives)
-        return losses, after
+        names, sides = list(step.sides), list(step.sides.values())
+        steps, batch = sides[0].index.shape
+        index = torch.stack([side.index.reshape(-1) for side in sides])  # (D, T * B)
+        marks = [side.resets.reshape(-1) for side in sides if side.resets is not None]
+        layers, after = self.bilm.stacks(
+            names,
+            F.embedding(index, vectors),
+            [batch] * steps,
+            [memory[name] for name in names],
+            torch.stack(marks) if marks else None,
+            dropout,
+        )
+        # bilm-tf drops on the input of every layer and, before the softmax, on the top.
+        top = dropout(layers[-1]) if dropout else layers[-1]  # (D, T * B, P)
+        losses: dict[Direction, Tensor] = {}
+        for name, side, hidden in zip(names, sides, top, strict=True):
+            losses[name] = self._loss(hidden, side)
+        return losses, dict(zip(names, after, strict=True))
+
+    def _loss(self, hidden: Tensor, side: Side) -> Tensor:
+        targets = side.targets.reshape(-1)
+        if side.negatives is None:
+            return full_loss(self.softmax, hidden, targets)
+        return sampled_loss(self.softmax, hidden, targets, side.negatives)
 
     def vectors(self, step: Step) -> Tensor:
         """Return the context-free vectors of the distinct words, (U, P)."""

@@ -1,0 +1,297 @@
+"""The LSTM with projection and its backward pass by hand, for both directions in one call.
+
+What autograd would do in thousands of small kernels is here, for each step, two matrix products and
+two pointwise kernels, forward and backward; the gradients of the weights are made after the time
+loop, as large products over all steps. The directions lie side by side in every tensor (first
+dimension D), so that one batched product serves both. Everything is deterministic.
+
+The pointwise kernels are plain torch (`torch_lstm`) or Triton (`triton_lstm`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchelmo.ops import reference
+from torchelmo.ops.backend import choose, compute_dtype
+from torchelmo.ops.reference import LstmWeights
+
+
+def lstmp(
+    x: Tensor,  # (D, N, P_in) packed as in `reference.lstmp`
+    sizes: Sequence[int],
+    weights: Sequence[LstmWeights],  # one a direction
+    h: Tensor,  # (D, B, P)
+    c: Tensor,  # (D, B, H)
+    cell_clip: float | None = None,
+    projection_clip: float | None = None,
+    resets: Tensor | None = None,  # (D, N)
+    *,
+    backend: str | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Run D directions side by side; return outputs (D, N, P) and the last h and c."""
+    chosen = choose(x.device, backend)
+    if chosen == "reference" or not sizes:
+        parts = [
+            reference.lstmp(
+                x[d],
+                sizes,
+                weights[d],
+                h[d],
+                c[d],
+                cell_clip,
+                projection_clip,
+                None if resets is None else resets[d],
+            )
+            for d in range(len(weights))
+        ]
+        y, h, c = (torch.stack(part) for part in zip(*parts, strict=True))
+        return y, h, c
+    flat = [w for one in weights for w in one if w is not None]
+    kernels = _kernels(chosen)
+    saving = torch.is_grad_enabled() and any(t.requires_grad for t in (x, h, c, *flat))
+    run = _Run(tuple(sizes), cell_clip, projection_clip, kernels, compute_dtype(x), saving)
+    batch = sizes[0]  # rows beyond take no step
+    out: tuple[Tensor, Tensor, Tensor] = _Lstmp.apply(
+        run, x, h[:, :batch], c[:, :batch], resets, *flat
+    )  # type: ignore[no-untyped-call]
+    y, h_last, c_last = out
+    if h.shape[1] > batch:
+        h_last = torch.cat([h_last, h[:, batch:]], dim=1)
+        c_last = torch.cat([c_last, c[:, batch:]], dim=1)
+    return y, h_last, c_last
+
+
+def _kernels(backend: str) -> ModuleType:
+    if backend == "triton":
+        from torchelmo.ops import triton_lstm
+
+        return triton_lstm
+    from torchelmo.ops import torch_lstm
+
+    return torch_lstm
+
+
+class _Run(NamedTuple):
+    """What does not change with the tensors."""
+
+    sizes: tuple[int, ...]
+    cell_clip: float | None
+    projection_clip: float | None
+    kernels: ModuleType
+    dtype: torch.dtype  # of the products
+    saving: bool  # for a backward pass
+
+
+class _Lstmp(torch.autograd.Function):
+    """Forward and backward pass; `ctx.set_materialize_grads` is off, as last states have none."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,  # noqa: ANN401 - autograd's
+        run: _Run,
+        x: Tensor,
+        h: Tensor,
+        c: Tensor,
+        resets: Tensor | None,
+        *weights: Tensor,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        with _no_autocast(x):
+            y, c_all, saved = _forward(run, x, h, c, resets, weights)
+            h_last = _last(y, run.sizes)
+            c_last = _last(c_all, run.sizes) if run.saving else c_all
+        if run.saving:
+            ctx.set_materialize_grads(False)
+            ctx.save_for_backward(c, resets, *weights, y, c_all, *saved)
+            ctx.run, ctx.count, ctx.input = run, len(weights), x.dtype
+        return y, h_last.to(h.dtype), c_last
+
+    @staticmethod
+    def backward(
+        ctx: Any,  # noqa: ANN401 - autograd's
+        dy: Tensor | None,
+        dh: Tensor | None,
+        dc: Tensor | None,
+    ) -> tuple[Tensor | None, ...]:
+        c, resets, *rest = ctx.saved_tensors
+        weights, (y, c_all, *saved) = rest[: ctx.count], rest[ctx.count :]
+        with _no_autocast(y):
+            dx, dh, dc, grads = _backward(ctx.run, weights, c, resets, y, c_all, saved, dy, dh, dc)
+        return None, dx.to(ctx.input), dh, dc, None, *grads
+
+
+def _no_autocast(x: Tensor) -> torch.autocast:
+    kind = "cpu" if x.device.type == "meta" else x.device.type
+    return torch.autocast(kind, enabled=False)
+
+
+def _stacked(run: _Run, directions: int, weights: Sequence[Tensor]) -> list[Tensor]:
+    """Return input and recurrent weights (D, 4H, P_in + P), bias (D, 4H), projection (D, P, H)."""
+    each = len(weights) // directions
+    by_direction = [weights[d * each : (d + 1) * each] for d in range(directions)]
+    first = weights[0]
+    width = first.shape[1]
+    gates = first.new_empty(
+        directions, first.shape[0], width + weights[1].shape[1], dtype=run.dtype
+    )
+    for out, (of_input, recurrent, *_) in zip(gates, by_direction, strict=True):
+        out[:, :width] = of_input
+        out[:, width:] = recurrent
+    bias = torch.stack([w[2] for w in by_direction])
+    if each == 3:
+        return [gates, bias]
+    projection = first.new_empty(directions, *weights[3].shape, dtype=run.dtype)
+    for out, (*_, own) in zip(projection, by_direction, strict=True):
+        out.copy_(own)
+    return [gates, bias, projection]
+
+
+def _forward(
+    run: _Run, x: Tensor, h: Tensor, c: Tensor, resets: Tensor | None, weights: Sequence[Tensor]
+) -> tuple[Tensor, Tensor, list[Tensor]]:
+    """Return outputs (D, N, P), cells (D, N, H) and what the backward pass needs."""
+    kernels, sizes = run.kernels, run.sizes
+    directions, count, width = x.shape
+    batch, cells, out_width = sizes[0], c.shape[2], h.shape[2]
+    gates, bias, *projection = _stacked(run, directions, weights)
+    keep = run.saving
+
+    def buffer(rows: int, columns: int, dtype: torch.dtype = run.dtype) -> Tensor:
+        return x.new_empty(directions, rows, columns, dtype=dtype)
+
+    # Input and state lie side by side, so that one product serves both. Without a backward pass
+    # only outputs are kept step by step.
+    joined = buffer(count if keep else batch, width + out_width)
+    z = buffer(count if keep else batch, 4 * cells)
+    cell_dtype = torch.float64 if c.dtype == torch.float64 else torch.float32
+    c_all = buffer(count if keep else batch, cells, cell_dtype)
+    m_all = buffer(count if keep else batch, cells) if projection else None
+    y = buffer(count, out_width)
+    if keep:
+        joined[..., :width] = x
+    start, c_before = 0, c.to(cell_dtype)
+    for t, size in enumerate(sizes):
+        here = slice(start, start + size)
+        row = here if keep else slice(0, size)
+        reset = None if resets is None else resets[:, here]
+        state = joined[:, row, width:]
+        if not keep:
+            joined[:, row, :width] = x[:, here]
+        if t == 0:
+            state.copy_(h if reset is None else h.masked_fill(reset.unsqueeze(2), 0))
+        torch.bmm(joined[:, row], gates.transpose(1, 2), out=z[:, row])
+        c_before = c_before[:, :size]
+        m = y[:, here] if m_all is None else m_all[:, row]
+        kernels.cell(z[:, row], bias, c_before, reset, run.cell_clip, c_all[:, row], m)
+        if projection:
+            torch.bmm(m, projection[0].transpose(1, 2), out=y[:, here])
+        c_before = c_all[:, row]
+        start += size
+        if t + 1 < len(sizes):
+            coming = slice(start, start + sizes[t + 1])
+            following = joined[:, coming if keep else slice(0, sizes[t + 1]), width:]
+            reset = None if resets is None else resets[:, coming]
+        else:
+            following, reset = None, None
+        clip = run.projection_clip if projection else None
+        kernels.settle(y[:, here], clip, following, reset)
+    saved = [joined, z, gates, bias, *([m_all] if m_all is not None else []), *projection]
+    return y, c_all, saved
+
+
+def _last(steps: Tensor, sizes: Sequence[int]) -> Tensor:
+    """Return each row's last value, (D, B, .), of packed ones (D, N, .)."""
+    parts, end = [], steps.shape[1]
+    for t in range(len(sizes) - 1, -1, -1):
+        following = sizes[t + 1] if t + 1 < len(sizes) else 0
+        if sizes[t] > following:
+            parts.append(steps[:, end - sizes[t] + following : end])
+        end -= sizes[t]
+    return torch.cat(parts, dim=1)
+
+
+def _backward(
+    run: _Run,
+    weights: Sequence[Tensor],
+    c: Tensor,
+    resets: Tensor | None,
+    y: Tensor,
+    c_all: Tensor,
+    saved: Sequence[Tensor],
+    dy: Tensor | None,
+    dh_last: Tensor | None,
+    dc_last: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
+    """Return the gradients of x, h, c and the weights."""
+    kernels, sizes = run.kernels, run.sizes
+    joined, z, gates, bias, *rest = saved
+    m_all, projection = rest if rest else (None, None)
+    directions, count, out_width = y.shape
+    cells, batch, width = c.shape[2], sizes[0], joined.shape[2] - out_width
+    recurrent = gates[..., width:]
+
+    dh = y.new_zeros(directions, batch, out_width)
+    if dh_last is not None:
+        dh.copy_(dh_last)
+    dc = c_all.new_zeros(directions, batch, cells)
+    if dc_last is not None:
+        dc.copy_(dc_last)
+    dp = torch.empty_like(y)  # gradient of what is clipped to y
+    dm = y.new_empty(directions, batch, cells) if projection is not None else None
+    dz = torch.empty_like(z)
+    sums = kernels.bias_sums(dz, sizes)
+    end = count
+    for t in range(len(sizes) - 1, -1, -1):
+        size = sizes[t]
+        here = slice(end - size, end)
+        before = c_all[:, end - size - sizes[t - 1] : end - size] if t else c
+        following = sizes[t + 1] if t + 1 < len(sizes) else 0
+        after = None if resets is None else resets[:, end : end + following]
+        grad = None if dy is None else dy[:, here]
+        clip = run.projection_clip if projection is not None else None
+        kernels.unsettle(grad, dh[:, :size], after, y[:, here], clip, dp[:, here])
+        if projection is not None and dm is not None:
+            torch.bmm(dp[:, here], projection, out=dm[:, :size])
+        got = dp[:, here] if dm is None else dm[:, :size]
+        reset = None if resets is None else resets[:, here]
+        kernels.cell_backward(
+            z[:, here],
+            bias,
+            before[:, :size],
+            reset,
+            run.cell_clip,
+            got,
+            dc[:, :size],
+            dz[:, here],
+            sums,
+            t,
+        )
+        torch.bmm(dz[:, here], recurrent, out=dh[:, :size])
+        end -= size
+    if resets is not None:
+        dh.masked_fill_(resets[:, :batch].unsqueeze(2), 0)
+    dx = torch.bmm(dz, gates[..., :width])
+    d_gates = _product(dz.transpose(1, 2), joined)  # (D, 4H, P_in + P)
+    d_bias = kernels.bias_gradient(sums, dz)  # (D, 4H)
+    d_projection = _product(dp.transpose(1, 2), m_all) if m_all is not None else None
+    grads = []
+    each = len(weights) // directions
+    for d in range(directions):
+        own = [d_gates[d, :, :width], d_gates[d, :, width:], d_bias[d]]
+        if d_projection is not None:
+            own.append(d_projection[d])
+        mine = weights[d * each : (d + 1) * each]
+        grads += [g.to(w.dtype) for g, w in zip(own, mine, strict=True)]
+    return dx, dh.to(c.dtype), dc.to(c.dtype), grads
+
+
+def _product(a: Tensor, b: Tensor) -> Tensor:
+    """Return a batched product with its sums in float32 where the device can."""
+    if a.is_cuda and a.dtype != torch.float32 and a.dtype != torch.float64:
+        return torch.bmm(a, b, out_dtype=torch.float32)
+    return torch.bmm(a, b)

@@ -1,0 +1,277 @@
+"""The pointwise parts of the LSTM as Triton kernels; see `torch_lstm` for what each does.
+
+One program takes a block of rows and cells of one direction. The gradient of the bias is summed
+over each block of rows on the way, so that the gates' gradients need not be read again; the blocks'
+sums are added at the end, always in the same order. In 16 bits the hardware's own tanh is used,
+whose error (2**-11) is below their rounding.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+ROWS, CELLS = 16, 128  # of a program
+WIDE = 1024  # values of a program that knows no rows
+
+
+@triton.jit
+def _tanh(x, FAST: tl.constexpr):
+    if FAST:
+        return tl.inline_asm_elementwise(
+            "tanh.approx.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
+        )
+    square = x * x
+    near = x * (1 + square * (-1 / 3 + square * (2 / 15 - square * (17 / 315))))
+    return tl.where(square < 0.01, near, 2 * tl.sigmoid(2 * x) - 1)
+
+
+@triton.jit
+def _sigmoid(x, FAST: tl.constexpr):
+    if FAST:
+        return 0.5 + 0.5 * _tanh(0.5 * x, FAST)
+    return tl.sigmoid(x)
+
+
+@triton.jit
+def _gates(z, bias, cells, mask, ok, FAST: tl.constexpr):
+    i = tl.load(z, mask, 0.0).to(tl.float32) + tl.load(bias, ok, 0.0)[None, :]
+    f = tl.load(z + cells, mask, 0.0).to(tl.float32) + tl.load(bias + cells, ok, 0.0)[None, :]
+    g = tl.load(z + 2 * cells, mask, 0.0).to(tl.float32)
+    g += tl.load(bias + 2 * cells, ok, 0.0)[None, :]
+    o = tl.load(z + 3 * cells, mask, 0.0).to(tl.float32)
+    o += tl.load(bias + 3 * cells, ok, 0.0)[None, :]
+    return _sigmoid(i, FAST), _sigmoid(f, FAST), _tanh(g, FAST), _sigmoid(o, FAST)
+
+
+@triton.jit
+def _cell(
+    z, z_d, z_r, bias, before, b_d, b_r, reset, r_d, c, c_d, c_r, m, m_d, m_r,
+    rows, cells, clip,
+    RESET: tl.constexpr, CLIP: tl.constexpr, FAST: tl.constexpr,
+    BR: tl.constexpr, BC: tl.constexpr,
+):  # fmt: skip
+    d = tl.program_id(2).to(tl.int64)
+    row = tl.program_id(1) * BR + tl.arange(0, BR)
+    unit = tl.program_id(0) * BC + tl.arange(0, BC)
+    ok = unit < cells
+    mask = (row < rows)[:, None] & ok[None, :]
+    wide, column = row.to(tl.int64)[:, None], unit[None, :]
+    old = tl.load(before + d * b_d + wide * b_r + column, mask, 0.0)
+    if RESET:
+        gone = tl.load(reset + d * r_d + row, row < rows, 0) != 0
+        old = tl.where(gone[:, None], 0.0, old)
+    i, f, g, o = _gates(
+        z + d * z_d + wide * z_r + column, bias + d * 4 * cells + unit, cells, mask, ok, FAST
+    )
+    value = f * old + i * g
+    if CLIP:
+        value = tl.minimum(tl.maximum(value, -clip), clip)
+    tl.store(c + d * c_d + wide * c_r + column, value, mask)
+    out = o * _tanh(value, FAST)
+    tl.store(m + d * m_d + wide * m_r + column, out.to(m.dtype.element_ty), mask)
+
+
+@triton.jit
+def _cell_backward(
+    z, z_d, z_r, bias, before, b_d, b_r, reset, r_d, dm, m_d, m_r, dc, c_d, c_r,
+    dz, sums, s_d, s_b, rows, cells, clip,
+    RESET: tl.constexpr, CLIP: tl.constexpr, FAST: tl.constexpr,
+    BR: tl.constexpr, BC: tl.constexpr,
+):  # fmt: skip
+    d = tl.program_id(2).to(tl.int64)
+    block = tl.program_id(1)
+    row = block * BR + tl.arange(0, BR)
+    unit = tl.program_id(0) * BC + tl.arange(0, BC)
+    ok = unit < cells
+    mask = (row < rows)[:, None] & ok[None, :]
+    wide, column = row.to(tl.int64)[:, None], unit[None, :]
+    old = tl.load(before + d * b_d + wide * b_r + column, mask, 0.0)
+    keep = row < rows
+    if RESET:
+        keep = keep & (tl.load(reset + d * r_d + row, row < rows, 0) == 0)
+        old = tl.where(keep[:, None], old, 0.0)
+    i, f, g, o = _gates(
+        z + d * z_d + wide * z_r + column, bias + d * 4 * cells + unit, cells, mask, ok, FAST
+    )
+    raw = f * old + i * g
+    value = raw
+    if CLIP:
+        value = tl.minimum(tl.maximum(raw, -clip), clip)
+    squashed = _tanh(value, FAST)
+    own = tl.load(dm + d * m_d + wide * m_r + column, mask, 0.0).to(tl.float32)
+    dc += d * c_d + wide * c_r + column
+    total = tl.load(dc, mask, 0.0) + own * o * (1 - squashed * squashed)
+    if CLIP:
+        total = tl.where(tl.abs(raw) > clip, 0.0, total)
+    tl.store(dc, tl.where(keep[:, None], total * f, 0.0), mask)
+    dz += d * z_d + wide * z_r + column
+    sums += d * s_d + block.to(tl.int64) * s_b + unit
+    grad = total * g * i * (1 - i)
+    tl.store(dz, grad.to(dz.dtype.element_ty), mask)
+    tl.store(sums, tl.sum(tl.where(mask, grad, 0.0), axis=0), ok)
+    grad = total * old * f * (1 - f)
+    tl.store(dz + cells, grad.to(dz.dtype.element_ty), mask)
+    tl.store(sums + cells, tl.sum(tl.where(mask, grad, 0.0), axis=0), ok)
+    grad = total * i * (1 - g * g)
+    tl.store(dz + 2 * cells, grad.to(dz.dtype.element_ty), mask)
+    tl.store(sums + 2 * cells, tl.sum(tl.where(mask, grad, 0.0), axis=0), ok)
+    grad = own * squashed * o * (1 - o)
+    tl.store(dz + 3 * cells, grad.to(dz.dtype.element_ty), mask)
+    tl.store(sums + 3 * cells, tl.sum(tl.where(mask, grad, 0.0), axis=0), ok)
+
+
+@triton.jit
+def _settle(
+    y, y_d, y_r, following, f_d, f_r, reset, r_d, rows, next_rows, width, clip,
+    CLIP: tl.constexpr, NEXT: tl.constexpr, RESET: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    d = tl.program_id(1).to(tl.int64)
+    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    row, column = place // width, place % width
+    mask = row < rows
+    wide = row.to(tl.int64)
+    y += d * y_d + wide * y_r + column
+    value = tl.load(y, mask, 0.0)
+    if CLIP:
+        value = tl.minimum(tl.maximum(value.to(tl.float32), -clip), clip).to(y.dtype.element_ty)
+        tl.store(y, value, mask)
+    if NEXT:
+        mask = row < next_rows
+        if RESET:
+            gone = tl.load(reset + d * r_d + row, mask, 0) != 0
+            value = tl.where(gone, 0.0, value).to(y.dtype.element_ty)
+        tl.store(following + d * f_d + wide * f_r + column, value, mask)
+
+
+@triton.jit
+def _unsettle(
+    dy, g_d, g_r, dh, h_d, h_r, reset, r_d, y, y_d, y_r, dp, p_d, p_r,
+    rows, next_rows, width, clip,
+    GIVEN: tl.constexpr, RESET: tl.constexpr, CLIP: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    d = tl.program_id(1).to(tl.int64)
+    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    row, column = place // width, place % width
+    mask = row < rows
+    wide = row.to(tl.int64)
+    total = tl.load(dh + d * h_d + wide * h_r + column, mask, 0.0).to(tl.float32)
+    if RESET:
+        gone = tl.load(reset + d * r_d + row, mask & (row < next_rows), 0) != 0
+        total = tl.where(gone, 0.0, total)
+    if GIVEN:
+        total += tl.load(dy + d * g_d + wide * g_r + column, mask, 0.0).to(tl.float32)
+    if CLIP:
+        out = tl.load(y + d * y_d + wide * y_r + column, mask, 0.0).to(tl.float32)
+        total = tl.where(tl.abs(out) >= clip, 0.0, total)
+    tl.store(dp + d * p_d + wide * p_r + column, total.to(dp.dtype.element_ty), mask)
+
+
+def cell(
+    z: Tensor,
+    bias: Tensor,
+    c_before: Tensor,
+    reset: Tensor | None,
+    clip: float | None,
+    c: Tensor,
+    m: Tensor,
+) -> None:
+    """Make the new cell and what goes to the projection."""
+    directions, rows, cells = c.shape
+    grid = (triton.cdiv(cells, CELLS), triton.cdiv(rows, ROWS), directions)
+    _cell[grid](
+        z, *z.stride()[:2], bias, c_before, *c_before.stride()[:2], *_marks(reset),
+        c, *c.stride()[:2], m, *m.stride()[:2], rows, cells, clip or 0.0,
+        RESET=reset is not None, CLIP=clip is not None, FAST=_fast(z), BR=ROWS, BC=CELLS,
+    )  # fmt: skip
+
+
+def settle(y: Tensor, clip: float | None, following: Tensor | None, reset: Tensor | None) -> None:
+    """Clip the projection, and hand it to the next step's rows."""
+    if clip is None and following is None:
+        return
+    directions, rows, width = y.shape
+    there = y if following is None else following
+    next_rows = 0 if following is None else following.shape[1]
+    _settle[(triton.cdiv(rows * width, WIDE), directions)](
+        y, *y.stride()[:2], there, *there.stride()[:2], *_marks(reset),
+        rows, next_rows, width, clip or 0.0,
+        CLIP=clip is not None, NEXT=following is not None, RESET=reset is not None, BLOCK=WIDE,
+    )  # fmt: skip
+
+
+def unsettle(
+    dy: Tensor | None,
+    dh: Tensor,
+    reset: Tensor | None,
+    y: Tensor,
+    clip: float | None,
+    dp: Tensor,
+) -> None:
+    """Make the gradient of the projection before its clip."""
+    directions, rows, width = y.shape
+    if dy is not None and dy.stride(2) != 1:
+        dy = dy.contiguous()
+    given = dh if dy is None else dy
+    next_rows = 0 if reset is None else reset.shape[1]
+    _unsettle[(triton.cdiv(rows * width, WIDE), directions)](
+        given, *given.stride()[:2], dh, *dh.stride()[:2], *_marks(reset),
+        y, *y.stride()[:2], dp, *dp.stride()[:2], rows, next_rows, width, clip or 0.0,
+        GIVEN=dy is not None, RESET=next_rows > 0, CLIP=clip is not None, BLOCK=WIDE,
+    )  # fmt: skip
+
+
+def cell_backward(
+    z: Tensor,
+    bias: Tensor,
+    c_before: Tensor,
+    reset: Tensor | None,
+    clip: float | None,
+    dm: Tensor,
+    dc: Tensor,
+    dz: Tensor,
+    sums: Sequence[Tensor],
+    step: int,
+) -> None:
+    """Make the gradients of the gates and of the cell before."""
+    directions, rows, cells = dc.shape
+    part = sums[step]  # (D, blocks, 4H)
+    grid = (triton.cdiv(cells, CELLS), triton.cdiv(rows, ROWS), directions)
+    _cell_backward[grid](
+        z, *z.stride()[:2], bias, c_before, *c_before.stride()[:2], *_marks(reset),
+        dm, *dm.stride()[:2], dc, *dc.stride()[:2], dz, part, *part.stride()[:2],
+        rows, cells, clip or 0.0,
+        RESET=reset is not None, CLIP=clip is not None, FAST=_fast(z), BR=ROWS, BC=CELLS,
+    )  # fmt: skip
+
+
+def bias_sums(dz: Tensor, sizes: Sequence[int]) -> list[Tensor]:
+    """Return, for each step, where the sums of blocks of rows go, (D, blocks, 4H)."""
+    blocks = [triton.cdiv(size, ROWS) for size in sizes]
+    whole = dz.new_empty(dz.shape[0], sum(blocks), dz.shape[2], dtype=torch.float32)
+    return list(whole.split(blocks, dim=1))
+
+
+def bias_gradient(sums: Sequence[Tensor], dz: Tensor) -> Tensor:
+    """Return the gradient of the bias, (D, 4H)."""
+    del dz
+    whole = sums[0]._base
+    assert whole is not None
+    return whole.sum(dim=1)
+
+
+def _marks(reset: Tensor | None) -> tuple[Any, int]:
+    """Return the marks as bytes, which kernels read, and their stride over directions."""
+    if reset is None:
+        return 0, 0
+    return reset.view(torch.uint8), reset.stride(0)
+
+
+def _fast(z: Tensor) -> bool:
+    return z.element_size() == 2 and os.environ.get("TRITON_INTERPRET") != "1"
