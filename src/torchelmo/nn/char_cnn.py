@@ -16,6 +16,7 @@ from torchelmo.config import CharacterConfig, ElmoConfig
 from torchelmo.nn.highway import Highway
 from torchelmo.nn.init import normal_
 from torchelmo.ops import reference
+from torchelmo.ops.chars import char_conv_max
 
 
 class CharCnn(nn.Module):
@@ -39,17 +40,31 @@ class CharCnn(nn.Module):
             nn.init.zeros_(conv.bias)  # type: ignore[arg-type]  # a Conv1d made with a bias
         self.highways = nn.ModuleList(Highway(config.n_filters) for _ in range(config.highways))
 
-    def forward(self, characters: Tensor, length: int | None = None) -> Tensor:
+    def forward(
+        self,
+        characters: Tensor,
+        length: int | None = None,
+        spelt: Tensor | None = None,
+        rows: int | None = None,
+    ) -> Tensor:
         """Compute (n, F); `length` is the longest spelling among the rows, if the caller knows it.
 
         All windows of padding give one value, so one of them is enough: columns beyond the longest
-        spelling and the widest filter are left out, which changes no number.
+        spelling and the widest filter are left out, which changes no number. Where the caller
+        knows how many characters each row spells, `spelt` (n,), each row is cut at its own length;
+        `rows` is the room for windows, as in `ops.chars.char_conv_max`.
         """
-        if length is not None:
-            characters = characters[:, : length + self.max_width]
-        embedded = F.embedding(characters - 1, self.embedding)  # (n, C, d)
-        filters = [(conv.weight, conv.bias) for conv in self.convolutions]
-        pooled = reference.char_conv_max(embedded, filters)  # type: ignore[arg-type]
+        filters: list[tuple[Tensor, Tensor]] = [
+            (conv.weight, conv.bias)  # type: ignore[misc]  # Conv1d made with a bias
+            for conv in self.convolutions
+        ]
+        if spelt is not None:
+            pooled = char_conv_max(characters - 1, spelt, self.embedding, filters, rows=rows)
+        else:
+            if length is not None:
+                characters = characters[:, : length + self.max_width]
+            embedded = F.embedding(characters - 1, self.embedding)  # (n, C, d)
+            pooled = reference.char_conv_max(embedded, filters)
         vectors = torch.relu(pooled) if self.activation == "relu" else torch.tanh(pooled)
         for highway in self.highways:
             vectors = highway(vectors)
@@ -74,9 +89,17 @@ class TokenLayer(nn.Module):
             nn.init.zeros_(self.projection.bias)
 
     def forward(
-        self, characters: Tensor | None, words: Tensor | None, length: int | None = None
+        self,
+        characters: Tensor | None,
+        words: Tensor | None,
+        length: int | None = None,
+        spelt: Tensor | None = None,
+        rows: int | None = None,
     ) -> Tensor:
-        """Take character ids (n, C) and word numbers (n,), each if the model has that input."""
+        """Take character ids (n, C) and word numbers (n,), each if the model has that input.
+
+        What else is known of the spellings makes it faster, as `CharCnn.forward` explains.
+        """
         parts: list[Tensor] = []
         if self.words is not None:
             if words is None:
@@ -85,6 +108,6 @@ class TokenLayer(nn.Module):
         if self.characters is not None:
             if characters is None:
                 raise ValueError("this model reads characters, none were given")
-            parts.append(self.characters(characters, length))
+            parts.append(self.characters(characters, length, spelt, rows))
         vectors = torch.cat(parts, dim=1) if len(parts) > 1 else parts[0]
         return vectors if self.projection is None else self.projection(vectors)
