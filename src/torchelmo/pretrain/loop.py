@@ -19,6 +19,7 @@ import platform
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -35,11 +36,13 @@ from torchelmo.pretrain import checkpoint
 from torchelmo.pretrain.corpus import Corpus
 from torchelmo.pretrain.evaluate import validate
 from torchelmo.pretrain.feed import Feed, Positions
+from torchelmo.pretrain.graphs import Recorder, padded
 from torchelmo.pretrain.log import Log, Status
-from torchelmo.pretrain.objective import Dropout, LanguageModel
+from torchelmo.pretrain.objective import Dropout, LanguageModel, Step
+from torchelmo.pretrain.optimizers import clip_gradients, learning_rate, make_optimizer, set_rate
 from torchelmo.pretrain.plan import plan
 from torchelmo.pretrain.processes import Processes
-from torchelmo.pretrain.recipe import Recipe, TrainRecipe
+from torchelmo.pretrain.recipe import Recipe
 from torchelmo.pretrain.word_vectors import fill_vectors
 
 
@@ -51,46 +54,6 @@ class Result:
     reason: str  # "finished", "stopped" (by a signal) or "converged" (early stop)
     best: Json | None
     folder: Path
-
-
-def learning_rate(train: TrainRecipe, step: int, steps: int) -> float:
-    """Return the rate of a step (from 0): linear warm-up, then the schedule.
-
-    >>> recipe = TrainRecipe(learning_rate=1.0, warmup=2, schedule="linear")
-    >>> [learning_rate(recipe, step, 6) for step in range(6)]
-    [0.5, 1.0, 1.0, 0.75, 0.5, 0.25]
-    """
-    if step < train.warmup:
-        return train.learning_rate * (step + 1) / train.warmup
-    share = (step - train.warmup) / max(steps - train.warmup, 1)
-    if train.schedule == "cosine":
-        curve = 0.5 * (1 + math.cos(math.pi * share))
-    else:
-        curve = 1 - share if train.schedule == "linear" else 1.0
-    if train.schedule != "constant":
-        curve = train.final_share + (1 - train.final_share) * curve
-    return train.learning_rate * curve
-
-
-def make_optimizer(train: TrainRecipe, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
-    """Return bilm-tf's Adagrad (accumulators from 1, no epsilon), or AdamW."""
-    if train.optimizer == "adagrad":
-        return torch.optim.Adagrad(
-            parameters, lr=train.learning_rate, initial_accumulator_value=1.0, eps=0.0
-        )
-    fused = all(p.is_cuda for p in parameters)
-    decay = train.weight_decay
-    return torch.optim.AdamW(
-        parameters, lr=train.learning_rate, betas=train.betas, weight_decay=decay, fused=fused
-    )
-
-
-def clip_gradients(parameters: list[nn.Parameter], limit: float) -> Tensor:
-    """Scale all gradients so that their common norm is at most `limit`; return the norm before."""
-    gradients = [p.grad for p in parameters if p.grad is not None]
-    norm = nn.utils.get_total_norm(gradients)
-    torch._foreach_mul_(gradients, limit / torch.clamp(norm, min=limit))
-    return norm
 
 
 class Trainer:
@@ -325,7 +288,7 @@ class Trainer:
             rank=self.processes.rank,
             world=self.processes.world,
         )
-        network = self.processes.wrap(self.model)
+        update = self._update()
         log = Log(self.run_folder, self.step, enabled=self.processes.first)
         batches = feed(self.step * train.accumulate, self.positions)
         began = started = time.perf_counter()
@@ -333,22 +296,10 @@ class Trainer:
         with contextlib.closing(batches), log:
             while self.step < self.plan.steps and not self._converged():
                 rate = learning_rate(train, self.step, self.plan.steps)
-                for group in self.optimizer.param_groups:
-                    group["lr"] = rate
-                self.optimizer.zero_grad(set_to_none=True)
-                for part in range(train.accumulate):
-                    fed = next(batches)
-                    self.positions = fed.positions
-                    last = part == train.accumulate - 1
-                    with self.processes.quiet(network, unless=last), self._precision():
-                        losses, self.memory = network(fed.step, self.memory)
-                        loss = torch.stack(list(losses.values())).mean()
-                    scale = train.unroll if train.loss_scale == "unroll" else 1
-                    (loss * (scale / train.accumulate)).backward()
-                    self.seen += loss.detach() / train.accumulate
-                norm = clip_gradients(self.parameters, train.clip_norm)
-                self.strain = torch.maximum(self.strain, norm)
-                self.optimizer.step()
+                set_rate(self.optimizer, rate)
+                fed = [next(batches) for _ in range(train.accumulate)]
+                self.positions = fed[-1].positions
+                update([one.step for one in fed])
                 self.step += 1
                 self.counted += 1
                 ended = self.step == self.plan.steps
@@ -367,7 +318,8 @@ class Trainer:
                         report(status)
                     if logged:  # not where it was stopped: the log is that of an undisturbed run
                         log.write(status)
-                        self.seen, self.strain = map(torch.zeros_like, (self.seen, self.strain))
+                        self.seen.zero_()
+                        self.strain.zero_()
                         self.counted, since, began = 0, self.step, now
                 if validated:
                     pause = time.perf_counter()
@@ -388,6 +340,35 @@ class Trainer:
         self.processes.wait()
         reason = "finished" if self.step == self.plan.steps else "converged"
         return Result(self.step, reason, self.best, self.run_folder)
+
+    def _update(self) -> Callable[[list[Step]], None]:
+        """Return what makes one step of the optimizer from its batches."""
+        if self.device.type != "cuda":
+            return partial(self._learn, self.processes.wrap(self.model))
+        if self.processes.world > 1 or self.recipe.train.accumulate > 1:
+            network = self.processes.wrap(self.model)
+            return lambda steps: self._learn(network, [padded(step) for step in steps])
+        recorder = Recorder(lambda step: self._learn(self.model, [step]), self.generator)
+        return lambda steps: recorder(steps[0])
+
+    def _learn(self, network: nn.Module, steps: list[Step]) -> None:
+        """Take one step: all that it changes, it changes in place."""
+        train, share = self.recipe.train, 1 / len(steps)
+        self.optimizer.zero_grad(set_to_none=True)
+        for number, step in enumerate(steps, 1):
+            with self.processes.quiet(network, unless=number == len(steps)), self._precision():
+                losses, after = network(step, self.memory)
+                loss = torch.stack(list(losses.values())).mean()
+            scale = train.unroll if train.loss_scale == "unroll" else 1
+            (loss * (scale * share)).backward()
+            self.seen += loss.detach() * share
+            for name, memory in after.items():
+                for old, new in zip(self.memory[name], memory, strict=True):
+                    old[0].copy_(new[0])
+                    old[1].copy_(new[1])
+        norm = clip_gradients(self.parameters, train.clip_norm)
+        torch.maximum(self.strain, norm, out=self.strain)
+        self.optimizer.step()
 
     def _converged(self) -> bool:
         patience = self.recipe.watch.patience

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from torchelmo.nn.bilm import BiLM, Direction, Memory
 from torchelmo.nn.softmax import Softmax
+from torchelmo.ops.sampled import sampled_softmax
 
 PIECE = 1 << 25  # logits in memory at a time: 128 MB in float32
 SPELLINGS = (8, 12, 16, 24)  # words of so many characters at most go through the CNN together
@@ -32,27 +33,33 @@ class Negatives(NamedTuple):
 
     ids: Tensor
     log_expected: Tensor
-    tries: int
+    tries: int | Tensor  # on the device where a captured graph is to see each step's own
 
 
 def draw_negatives(
     vocabulary: int, count: int, rng: np.random.Generator
 ) -> tuple[npt.NDArray[np.int64], int]:
     """Draw distinct ids, P(k) = ln((k+2)/(k+1)) / ln(V+1); return them and the draws it took."""
-    found: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)
     if count > vocabulary:
         raise ValueError(f"{count} distinct words of {vocabulary}")
+    found: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)
+    seen = np.empty(vocabulary, dtype=np.int32)  # at which draw; read only where it was written
+    size = max(11 * count // 4, 64)  # enough for 8192 of 100,000
     while True:
-        more = np.exp(rng.random(max(4 * count, 64)) * math.log(vocabulary + 1)) - 1
-        drawn = np.minimum(more.astype(np.int64), vocabulary - 1)
-        found = np.concatenate([found, drawn])
-        _, first = np.unique(found, return_index=True)
+        more = rng.random(size)
+        more *= math.log(vocabulary + 1)
+        np.exp(more, out=more)
+        more -= 1
+        found = np.concatenate([found, np.minimum(more.astype(np.int64), vocabulary - 1)])
+        number = np.arange(len(found), dtype=np.int32)
+        seen[found[::-1]] = number[::-1]  # the last of repeated writes stays: the first draw
+        first = np.flatnonzero(seen[found] == number)
         if len(first) >= count:
-            first.sort()
             return found[first[:count]], int(first[count - 1]) + 1
+        size = max(len(found) // 2, 64)
 
 
-def log_expected(ids: Tensor, vocabulary: int, tries: int) -> Tensor:
+def log_expected(ids: Tensor, vocabulary: int, tries: int | Tensor) -> Tensor:
     """Return ln(1 - (1 - P(k))^tries), in float32 from float64."""
     k = ids.double()
     share = torch.log((k + 2) / (k + 1)) / math.log(vocabulary + 1)
@@ -61,14 +68,11 @@ def log_expected(ids: Tensor, vocabulary: int, tries: int) -> Tensor:
 
 def sampled_loss(softmax: Softmax, hidden: Tensor, targets: Tensor, negatives: Negatives) -> Tensor:
     """Return the mean loss among the target and the drawn words: hidden (n, P), targets (n,)."""
-    vocabulary = softmax.bias.shape[0]
-    true_expected = log_expected(targets, vocabulary, negatives.tries)
-    true = (hidden.float() * F.embedding(targets, softmax.weight)).sum(dim=1)
-    true = true + softmax.bias[targets] - true_expected
-    shift = softmax.bias[negatives.ids] - negatives.log_expected
-    logits = F.linear(hidden, F.embedding(negatives.ids, softmax.weight)).float() + shift  # (n, S)
-    logits = logits.masked_fill(targets.unsqueeze(1) == negatives.ids, -torch.inf)
-    return (torch.logaddexp(true, torch.logsumexp(logits, dim=1)) - true).mean()
+    true_expected = log_expected(targets, len(softmax.bias), negatives.tries)
+    ids, expected, _ = negatives
+    return sampled_softmax(
+        hidden, targets, softmax.weight, softmax.bias, ids, expected, true_expected
+    )
 
 
 def full_loss(softmax: Softmax, hidden: Tensor, targets: Tensor) -> Tensor:
@@ -140,6 +144,13 @@ class Side:
     negatives: Negatives | None
 
 
+class Ragged(NamedTuple):
+    """What lets the character CNN cut each word at its own length, in shapes known beforehand."""
+
+    spelt: Tensor  # (U,) on the device
+    windows: int  # room for the windows of all words
+
+
 @dataclass(frozen=True)
 class Step:
     """A batch on the device: its distinct words by rising spelling length, and its directions."""
@@ -148,6 +159,7 @@ class Step:
     spelt: npt.NDArray[np.int64]  # (U,) on the host: how many of them spell the word; (0,) without
     words: Tensor | None  # (U,) rows of the word table
     sides: dict[Direction, Side]
+    ragged: Ragged | None = None
 
 
 class LanguageModel(nn.Module):
@@ -193,6 +205,10 @@ class LanguageModel(nn.Module):
         if step.characters is None:
             whole: Tensor = self.bilm.token(None, step.words)
             return whole
+        if step.ragged is not None:
+            spelt, rows = step.ragged
+            cut: Tensor = self.bilm.token(step.characters, step.words, spelt=spelt, rows=rows)
+            return cut
         parts = []
         ends = [*np.searchsorted(step.spelt, SPELLINGS, side="right").tolist(), len(step.spelt)]
         for start, end in pairwise([0, *ends]):
