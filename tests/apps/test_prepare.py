@@ -6,11 +6,14 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 from bulk.tiny import command, left_behind
 from pretrain.generated import measurable, peak_memory, zipf_text
+from torchelmo.pretrain import memory
 from torchelmo.pretrain import prepare as library
 from torchelmo.pretrain.corpus import Corpus
 
@@ -63,6 +66,40 @@ def test_json(run, text, tmp_path):
         100 * facts["valid"]["unknown"] / facts["valid"]["tokens"], 4
     )
     assert found["bytes"] == sum(p.stat().st_size for p in (tmp_path / "corpus").iterdir())
+
+
+def test_memory_for_training(run, tmp_path, monkeypatch):
+    zipf_text(tmp_path / "in.txt", 120_000, types=3_000)
+    found = json.loads(run("prepare", "in.txt", "-o", "corpus", "--json").out)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    needed = found["training_memory"]
+    assert {name: (facts["device"], facts["batch"]) for name, facts in needed.items()} == {
+        "small": (device, 1024),
+        "original": (device, 384),
+    }
+    # Weights and what the optimizer keeps: three numbers a parameter with AdamW, two with Adagrad.
+    small = 13_593_296 + found["vocabulary"] * 129
+    original = 93_600_848 + found["vocabulary"] * 513
+    assert 2e10 > needed["small"]["bytes"] > 3 * 4 * small
+    assert 2e10 > needed["original"]["bytes"] > 2 * 4 * original
+
+    def stand_in(config, recipe, vocabulary, *, step, device):
+        assert vocabulary == found["vocabulary"]
+        assert config.lstm.cells == {1024: 1024, 384: 4096}[step.sides["forward"].index.shape[1]]
+        return SimpleNamespace(total=recipe.train.batch * 10**7)
+
+    monkeypatch.setattr(memory, "estimate", stand_in)
+    lines = run("prepare", "in.txt", "-o", "again").out.splitlines()
+    assert lines[4] == f"memory      to train on {device}: small 10.2 GB (batch 1024), " + (
+        "original 3.8 GB (batch 384)"
+    )
+    # Filters wider than words are long, and a text that is shorter than a batch: nothing is said.
+    short = run("prepare", "in.txt", "-o", "short", "--max-characters", "5")
+    assert (short.code, len(short.out.splitlines())) == (0, 4)
+    (tmp_path / "tiny.txt").write_text(TEXT, encoding="utf-8")
+    assert (
+        json.loads(run("prepare", "tiny.txt", "-o", "tiny", "--json").out)["training_memory"] == {}
+    )
 
 
 def test_every_option_arrives(run, text, tmp_path):
@@ -219,6 +256,9 @@ def test_memory_does_not_grow_with_the_text(tmp_path):
     for size in (4_000_000, 20_000_000):
         text = zipf_text(tmp_path / f"{size}.txt", size, types=20_000)
         line, env = command("prepare", text, "-o", tmp_path / f"{size}", "--workers", "1")
-        line[2] = f"from torchelmo.pretrain import prepare as p; p.CHUNK = 1 << 20; {line[2]}"
+        small = "from torchelmo.pretrain import prepare as p; p.CHUNK = 1 << 20"
+        # Without the estimate for training, which comes after it all and needs torch.
+        quiet = "from torchelmo.apps.cli import prepare as q; q.RECIPES = ()"
+        line[2] = f"{small}; {quiet}; {line[2]}"
         peaks.append(peak_memory(line, env=env)[1])
     assert peaks[1] - peaks[0] < 10e6

@@ -8,7 +8,7 @@ import os
 import sys
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypedDict
 
 import typer
 
@@ -18,7 +18,16 @@ from torchelmo.errors import InputError
 if TYPE_CHECKING:
     from torchelmo.pretrain.prepare import Progress, Report
 
+RECIPES = ("small", "original")  # whose memory is reported
 EXAMPLE = "Example: torchelmo prepare wiki.txt.xz books/ -o corpus"
+
+
+class Needed(TypedDict):
+    """What a recipe needs to train."""
+
+    device: str
+    batch: int
+    bytes: int
 
 
 class LineKind(str, Enum):
@@ -163,19 +172,45 @@ def prepare(
             workers=workers or os.cpu_count() or 1,
             progress=report,
         )
-    print(json.dumps(summary(made)) if as_json else describe(made))
+    needed = training_memory(made)
+    print(json.dumps(summary(made, needed)) if as_json else describe(made, needed))
 
 
-def summary(made: Report) -> dict[str, object]:
+def training_memory(made: Report) -> dict[str, Needed]:
+    """Return what the sizes' recipes need on this machine's device, if the text fills a batch."""
+    from torchelmo.pretrain.corpus import Corpus
+    from torchelmo.pretrain.recipe import read_recipe
+
+    pairs, found = made.train.tokens + made.train.sentences, dict[str, Needed]()
+    for name in RECIPES:
+        recipe = read_recipe(name)
+        if recipe.train.batch * recipe.train.unroll > pairs:
+            continue
+        from torchelmo.elmo import pick_device
+        from torchelmo.pretrain.memory import estimate, first_step
+
+        corpus, device = Corpus.open(made.output), pick_device(None).type
+        try:
+            config = recipe.config(corpus.config, made.vocabulary)
+        except InputError:  # words are cut shorter than this network's filters are wide
+            continue
+        step = first_step(corpus, recipe)
+        size = estimate(config, recipe, made.vocabulary, step=step, device=device).total
+        found[name] = {"device": device, "batch": recipe.train.batch, "bytes": size}
+    return found
+
+
+def summary(made: Report, needed: dict[str, Needed]) -> dict[str, object]:
     """Return the report as JSON has it."""
     return {
         **dataclasses.asdict(made),
         "unknown_valid": made.valid.unknown_percent,
         "tokens_per_second": round(made.tokens_per_second),
+        "training_memory": needed,
     }
 
 
-def describe(made: Report) -> str:
+def describe(made: Report, needed: dict[str, Needed]) -> str:
     """Return the report in a few lines."""
     lines = [
         f"{made.output}: {made.bytes / 1e6:,.1f} MB in {made.seconds:,.1f} s "
@@ -190,4 +225,11 @@ def describe(made: Report) -> str:
         f"{'vocabulary':<12}{made.vocabulary:>14,} of {made.types:,} distinct words, "
         f"{made.coverage:.2f} % of the training tokens"
     )
+    if needed:
+        device = next(iter(needed.values()))["device"]
+        sizes = ", ".join(
+            f"{name} {facts['bytes'] / 1e9:.1f} GB (batch {facts['batch']})"
+            for name, facts in needed.items()
+        )
+        lines.append(f"{'memory':<12}to train on {device}: {sizes}")
     return "\n".join(lines)
