@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from torchelmo.apps.cli import console
+from torchelmo.apps.cli.options import Offline, OptionsFile, SoftmaxFile, TargetsFile
 
 EXAMPLE = "Example: torchelmo convert elmo_weights.hdf5 my-model --to native"
 
@@ -33,20 +34,14 @@ def convert(
             help="bilm-tf is what AllenNLP reads too.",
         ),
     ],
-    options: Annotated[
-        str | None, typer.Option(metavar="JSON", help="Options of an .hdf5, if not beside it.")
-    ] = None,
-    vocabulary: Annotated[
-        str | None, typer.Option(metavar="TXT", help="Words of the softmax, one a line.")
-    ] = None,
-    softmax: Annotated[
-        str | None, typer.Option(metavar="HDF5", help="The softmax, if in a file of its own.")
-    ] = None,
+    options: OptionsFile = None,
+    vocabulary: TargetsFile = None,
+    softmax: SoftmaxFile = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace the model in DST.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print a summary as JSON.")] = False,
-    offline: Annotated[bool, typer.Option("--offline", help="Download nothing.")] = False,
+    offline: Offline = False,
 ) -> None:
     """Read the model SRC and write it to DST in another format.
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 import typer
 
 from torchelmo.apps.cli import console
+from torchelmo.apps.cli.options import Device, Offline
 from torchelmo.errors import InputError
 
 if TYPE_CHECKING:
@@ -71,12 +72,7 @@ def embed(
     ] = StateName.reset,
     rows: Annotated[int, typer.Option(metavar="N", help="Rows of the carried state.")] = 1,
     dtype: Annotated[Dtype, typer.Option(help="Of the vectors written.")] = Dtype.float32,
-    device: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="cuda, mps or cpu. [default: the first there]", show_default=False
-        ),
-    ] = None,
+    device: Device = None,
     batch_tokens: Annotated[
         int | None,
         typer.Option(metavar="N", help="Tokens a batch. [default: by device]", show_default=False),
@@ -88,7 +84,7 @@ def embed(
         bool, typer.Option("--overwrite", help="Replace OUT if it exists.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print a summary as JSON.")] = False,
-    offline: Annotated[bool, typer.Option("--offline", help="Download nothing.")] = False,
+    offline: Offline = False,
     window: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Write the vectors of each line of FILE to OUT.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from torchelmo.apps.cli import console
+from torchelmo.apps.cli.options import Device
 from torchelmo.apps.cli.pretrain import pick_place, stop_signals
 from torchelmo.errors import InputError
 
@@ -48,12 +49,7 @@ def finetune(
         Path | None, typer.Option(metavar="HDF5", help="The model's, if it lies elsewhere.")
     ] = None,
     seed: Annotated[int, typer.Option(metavar="N", help="Of all that is drawn.")] = 0,
-    device: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="cuda, mps or cpu. [default: the first there]", show_default=False
-        ),
-    ] = None,
+    device: Device = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Continue MODEL on the text of a domain; the same command goes on where it was stopped.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from torchelmo.apps.cli import console
+from torchelmo.apps.cli.options import Device, Offline, OptionsFile, SoftmaxFile, TargetsFile
 from torchelmo.errors import InputError
 
 if TYPE_CHECKING:
@@ -58,23 +59,12 @@ def perplexity(
             metavar="N", help=f"Rows of --rows bilm. [default: {BATCH}]", show_default=False
         ),
     ] = None,
-    options: Annotated[
-        str | None, typer.Option(metavar="JSON", help="Options of an .hdf5, if not beside it.")
-    ] = None,
-    vocabulary: Annotated[
-        str | None, typer.Option(metavar="TXT", help="Words of the softmax, one a line.")
-    ] = None,
-    softmax: Annotated[
-        str | None, typer.Option(metavar="HDF5", help="The softmax, if in a file of its own.")
-    ] = None,
-    device: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="cuda, mps or cpu. [default: the first there]", show_default=False
-        ),
-    ] = None,
+    options: OptionsFile = None,
+    vocabulary: TargetsFile = None,
+    softmax: SoftmaxFile = None,
+    device: Device = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    offline: Annotated[bool, typer.Option("--offline", help="Download nothing.")] = False,
+    offline: Offline = False,
 ) -> None:
     """Print how well MODEL predicts FILE, by the full softmax, from both sides.
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from torchelmo.apps.cli import console
+from torchelmo.apps.cli.options import Device
 from torchelmo.errors import InputError
 
 if TYPE_CHECKING:
@@ -51,12 +52,7 @@ def pretrain(
     seed: Annotated[
         int | None, typer.Option(metavar="N", help="Short for --set train.seed=N.")
     ] = None,
-    device: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="cuda, mps or cpu. [default: the first there]", show_default=False
-        ),
-    ] = None,
+    device: Device = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Train a biLM as RECIPE says; the same command goes on where it was stopped.
