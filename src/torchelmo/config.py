@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import itertools
 import types
 import typing
 from dataclasses import dataclass, field
@@ -20,6 +21,8 @@ BEGIN, END, UNKNOWN = "<S>", "</S>", "<UNK>"  # the boundaries, and what unliste
 
 # (width, number of filters): 2048 in all, the same for every published English model.
 FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
+
+RISING = "1 to 16 rising numbers of words, from 1 up"  # what `rising` asks for
 
 Json = dict[str, Any]  # a parsed JSON object: its values are checked where they are used
 T = TypeVar("T")
@@ -101,6 +104,29 @@ class LstmConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class AdaptiveConfig:
+    """A softmax in clusters: which words each has, and how narrow it is.
+
+    >>> AdaptiveConfig(cutoffs=(2000, 10000)).widths(512)  # words from 2000 and from 10000 on
+    [128, 32]
+    """
+
+    cutoffs: tuple[int, ...]  # the id of each cluster's first word; those before are in the head
+    div_value: float = 4.0  # how many times narrower each cluster is than the one before
+
+    def __post_init__(self) -> None:
+        if not rising(self.cutoffs):
+            raise InputError(f"adaptive.cutoffs is {list(self.cutoffs)}, expected {RISING}")
+        if not 1 <= self.div_value <= 1000:
+            raise InputError(f"adaptive.div_value is {self.div_value}, expected 1 to 1000")
+
+    def widths(self, projection: int) -> list[int]:
+        """Return the width of each cluster, at least 1, for hidden vectors of a width."""
+        count = range(1, len(self.cutoffs) + 1)
+        return [max(int(projection // self.div_value**number), 1) for number in count]
+
+
+@dataclass(frozen=True, kw_only=True)
 class TokenizerConfig:
     """The word tokeniser whose tokens the model was trained on."""
 
@@ -121,6 +147,7 @@ class ElmoConfig:
     lstm: LstmConfig = field(default_factory=LstmConfig)
     token_projection: bool = True  # a linear layer from the token vector to the LSTM's input
     vocabulary: int | None = None  # targets of the softmax
+    adaptive: AdaptiveConfig | None = None  # the softmax is in clusters; None: one for all words
     boundaries: tuple[str, str] = (BEGIN, END)  # the words that stand for a sentence's two ends
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     training: Json = field(default_factory=dict)  # what is known of the training run
@@ -133,6 +160,11 @@ class ElmoConfig:
             raise InputError(
                 f"token vectors of width {self.token_width} need token_projection to enter an "
                 f"LSTM of width {self.lstm.projection}"
+            )
+        if self.adaptive is not None and self.adaptive.cutoffs[-1] >= (self.vocabulary or 0):
+            raise InputError(
+                f"adaptive.cutoffs is {list(self.adaptive.cutoffs)}, expected numbers below that "
+                f"of the words, vocabulary, which is {self.vocabulary}"
             )
 
     @property
@@ -198,6 +230,12 @@ def from_json(cls: type[T], data: object, where: str) -> T:
         return cls(**values)
     except TypeError as error:
         raise InputError(f"{where} is incomplete: {error}") from None
+
+
+def rising(cutoffs: typing.Sequence[int]) -> bool:
+    """Whether there are one to 16 numbers, from 1 up, each larger than the one before."""
+    borders = (0, *cutoffs)
+    return 1 <= len(cutoffs) <= 16 and all(a < b for a, b in itertools.pairwise(borders))
 
 
 def nearest(word: str, known: typing.Iterable[str]) -> str:

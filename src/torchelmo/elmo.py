@@ -28,7 +28,6 @@ from torchelmo.neighbours import Neighbour, nearest_tokens, nearest_words
 from torchelmo.nn.lstm import State
 from torchelmo.nn.output import Layers
 from torchelmo.nn.scalar_mix import LayerNorm, ScalarMix
-from torchelmo.nn.softmax import Softmax
 from torchelmo.scoring import Perplexity, SentenceScore, Substitute
 from torchelmo.text.characters import Characters
 from torchelmo.text.vocabulary import Vocabulary
@@ -83,11 +82,8 @@ class Elmo(nn.Module):
         self.bilm = model.build()
         self.encoder = Encoder(self.bilm, characters, words, escape_boundaries=escape_boundaries)
         self.vocabulary = None if model.vocabulary is None else Vocabulary(model.vocabulary)
-        self.softmax: Softmax | None = None
-        if model.softmax is not None:
-            with torch.device("meta"):
-                self.softmax = Softmax(*model.softmax["weight"].shape)
-            self.softmax.load_state_dict(dict(model.softmax), assign=True)
+        self.softmax = model.build_softmax()
+        if self.softmax is not None:
             self.softmax.requires_grad_(False)
         self.bilm.requires_grad_(requires_grad)
         self.requires_grad = requires_grad

@@ -33,7 +33,7 @@ from torch import Tensor
 from torchelmo.encoder import CPU_BATCH_TOKENS, GPU_BATCH_TOKENS, Encoder
 from torchelmo.errors import InputError
 from torchelmo.nn.bilm import BiLM, Direction
-from torchelmo.nn.softmax import Softmax
+from torchelmo.nn.softmax import AnySoftmax
 from torchelmo.scoring import Perplexity, log_softmax, raw_characters, ready
 from torchelmo.text.batching import WordTable
 from torchelmo.text.vocabulary import Vocabulary
@@ -91,7 +91,7 @@ class StreamScore:
 @torch.no_grad()
 def stream_scores(
     bilm: BiLM,
-    softmax: Softmax,
+    softmax: AnySoftmax,
     text: Text,
     *,
     vectors: Callable[[Ints], Tensor],
@@ -216,7 +216,7 @@ class WordText:
 
 def text_perplexity(
     encoder: Encoder,
-    softmax: Softmax | None,
+    softmax: AnySoftmax | None,
     vocabulary: Vocabulary | None,
     text: WordText,
     *,

@@ -25,12 +25,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from torchelmo.encoder import Encoder
 from torchelmo.errors import InputError
-from torchelmo.nn.softmax import Softmax
+from torchelmo.nn.softmax import AnySoftmax
 from torchelmo.text.vocabulary import Vocabulary
 
 Array = npt.NDArray[np.float32]
@@ -134,7 +133,7 @@ class Substitute(NamedTuple):
 
 def log_probabilities(
     encoder: Encoder,
-    softmax: Softmax | None,
+    softmax: AnySoftmax | None,
     vocabulary: Vocabulary | None,
     sentences: Iterable[Sequence[str]],
     *,
@@ -151,7 +150,7 @@ def log_probabilities(
 
 def perplexity(
     encoder: Encoder,
-    softmax: Softmax | None,
+    softmax: AnySoftmax | None,
     vocabulary: Vocabulary | None,
     sentences: Iterable[Sequence[str]],
     *,
@@ -190,7 +189,7 @@ def perplexity(
         backward,
         tokens=tokens,
         unknown=unknown,
-        vocabulary=ready(softmax, vocabulary)[0].weight.shape[0],
+        vocabulary=ready(softmax, vocabulary)[0].vocabulary,
         sentences=count,
         words=words,
         characters=characters,
@@ -208,7 +207,7 @@ def raw_characters(text: str) -> int:
 
 def next_words(
     encoder: Encoder,
-    softmax: Softmax | None,
+    softmax: AnySoftmax | None,
     vocabulary: Vocabulary | None,
     words: Sequence[str],
     count: int = 10,
@@ -226,7 +225,7 @@ def next_words(
 
 def previous_words(
     encoder: Encoder,
-    softmax: Softmax | None,
+    softmax: AnySoftmax | None,
     vocabulary: Vocabulary | None,
     words: Sequence[str],
     count: int = 10,
@@ -244,7 +243,7 @@ def previous_words(
 
 def substitutes(
     encoder: Encoder,
-    softmax: Softmax | None,
+    softmax: AnySoftmax | None,
     vocabulary: Vocabulary | None,
     words: Sequence[str],
     position: int,
@@ -288,7 +287,9 @@ def around_gap(sentence: str | Sequence[str]) -> tuple[str | list[str], str | li
     return parts[0], parts[1]
 
 
-def ready(softmax: Softmax | None, vocabulary: Vocabulary | None) -> tuple[Softmax, Vocabulary]:
+def ready(
+    softmax: AnySoftmax | None, vocabulary: Vocabulary | None
+) -> tuple[AnySoftmax, Vocabulary]:
     """Return both, or say which file the model lacks."""
     if softmax is None:
         raise InputError(
@@ -302,7 +303,7 @@ def ready(softmax: Softmax | None, vocabulary: Vocabulary | None) -> tuple[Softm
             "(vocab.txt in a model's folder, or vocabulary=, --vocabulary)"
         )
     vocabulary.require_specials()
-    rows = softmax.weight.shape[0]
+    rows = softmax.vocabulary
     if rows != len(vocabulary):
         raise InputError(
             f"the softmax has {rows} rows and the vocabulary {len(vocabulary)} words: "
@@ -313,7 +314,12 @@ def ready(softmax: Softmax | None, vocabulary: Vocabulary | None) -> tuple[Softm
 
 @torch.no_grad()
 def likeliest(
-    softmax: Softmax, hidden: Tensor, count: int, banned: Sequence[int], *, piece: int | None = None
+    softmax: AnySoftmax,
+    hidden: Tensor,
+    count: int,
+    banned: Sequence[int],
+    *,
+    piece: int | None = None,
 ) -> tuple[list[list[int]], list[list[list[float]]]]:
     """Return the best words of each of G questions, best first, without those `banned`.
 
@@ -322,27 +328,30 @@ def likeliest(
     """
     if count < 1:
         raise InputError(f"{count} words were asked for: ask for at least one")
-    count = min(count, softmax.weight.shape[0] - len(set(banned)))
+    count = min(count, softmax.vocabulary - len(set(banned)))
     out_ids: list[list[int]] = []
     out_logs: list[list[list[float]]] = []
     for rows in hidden.split(max(ROWS // hidden.shape[1], 1)):
         questions, judges, width = rows.shape
         flat = rows.reshape(-1, width)  # (G*R, P)
         total = flat.new_full((len(flat),), -torch.inf, dtype=torch.float32)  # log of the sum
-        best = total.new_empty(questions, 0)
+        best, logs = total.new_empty(questions, 0), total.new_empty(questions, judges, 0)
         ids = torch.empty(questions, 0, dtype=torch.long, device=rows.device)
-        for start, logits in _logits(softmax, flat, piece):
-            total = torch.logaddexp(total, logits.logsumexp(dim=1))
-            sums = logits.view(questions, judges, -1).sum(dim=1)  # (G, words of this piece)
+        for start, flat_logits in softmax.pieces(flat, _piece(flat, piece)):
+            total = torch.logaddexp(total, flat_logits.logsumexp(dim=1))
+            logits = flat_logits.view(questions, judges, -1)
+            sums = logits.sum(dim=1)  # (G, words of this piece)
             inside = [i - start for i in banned if start <= i < start + sums.shape[1]]
             sums[:, inside] = -torch.inf
             values, places = sums.topk(min(count, sums.shape[1]), dim=1)
+            theirs = logits.gather(2, places[:, None].expand(-1, judges, -1))
             values, chosen = torch.cat([best, values], dim=1).topk(
                 min(count, best.shape[1] + values.shape[1]), dim=1
             )
             best, ids = values, torch.cat([ids, places + start], dim=1).gather(1, chosen)
-        weight, bias = softmax.weight[ids].float(), softmax.bias[ids].float()  # (G, k, P), (G, k)
-        logs = torch.einsum("grp,gkp->grk", rows.float(), weight) + bias[:, None]
+            logs = torch.cat([logs, theirs], dim=2).gather(
+                2, chosen[:, None].expand(-1, judges, -1)
+            )
         out_ids += ids.tolist()
         out_logs += (logs - total.view(questions, judges, 1)).tolist()
     return out_ids, out_logs
@@ -357,7 +366,7 @@ def top_halves(encoder: Encoder, words: Sequence[str]) -> tuple[Tensor, Tensor]:
 
 def _scores(
     encoder: Encoder,
-    softmax: Softmax | None,
+    softmax: AnySoftmax | None,
     vocabulary: Vocabulary | None,
     sentences: Iterable[Sequence[str]],
     batch_tokens: int | None,
@@ -393,31 +402,19 @@ def _scores(
 
 @torch.no_grad()
 def log_softmax(
-    softmax: Softmax, hidden: Tensor, targets: Tensor, piece: int | None = None
+    softmax: AnySoftmax, hidden: Tensor, targets: Tensor, piece: int | None = None
 ) -> Tensor:
     """Return the log probability of each target, (n,), from hidden vectors (n, P)."""
     out = [hidden.new_empty(0, dtype=torch.float32)]
     for rows, wanted in zip(hidden.split(ROWS), targets.split(ROWS), strict=True):
-        total = rows.new_full((len(rows),), -torch.inf, dtype=torch.float32)
-        logit = torch.zeros_like(total)
-        for start, logits in _logits(softmax, rows, piece):
-            total = torch.logaddexp(total, logits.logsumexp(dim=1))
-            # No boolean index: on a GPU it would wait for every piece.
-            place = (wanted - start).unsqueeze(1)  # (n, 1)
-            inside = place.clamp(0, logits.shape[1] - 1)
-            logit = torch.where((place == inside)[:, 0], logits.gather(1, inside)[:, 0], logit)
-        out.append(logit - total)
+        out.append(softmax.log_probabilities(rows, wanted, _piece(rows, piece)))
     return torch.cat(out)
 
 
-def _logits(softmax: Softmax, hidden: Tensor, piece: int | None) -> Iterator[tuple[int, Tensor]]:
-    """Yield the logits of one piece of the vocabulary after another, with its first word's id."""
-    if piece is None:
-        piece = CPU_PIECE if hidden.device.type == "cpu" else GPU_PIECE
-    words = max(piece // max(len(hidden), 1), 1)
-    for start in range(0, softmax.weight.shape[0], words):
-        part = slice(start, start + words)
-        yield start, F.linear(hidden, softmax.weight[part], softmax.bias[part]).float()
+def _piece(hidden: Tensor, piece: int | None) -> int:
+    if piece is not None:
+        return piece
+    return CPU_PIECE if hidden.device.type == "cpu" else GPU_PIECE
 
 
 def _exp(value: float) -> float:

@@ -44,6 +44,7 @@ KINDS = {
     "words": {"model": {"words": True, "tie": True}, "train": {"accumulate": 2}},
     "forward": {"model": {"directions": "forward"}},
     "bf16": {"train": {"precision": "bf16"}},
+    "adaptive": {"train": {"softmax": "adaptive", "cutoffs": (8, 16), "div_value": 2.0}},
 }
 
 

@@ -135,7 +135,7 @@ def write(
         if words is not None:
             # bilm-tf and AllenNLP strip each line of every kind of white space
             files.write_lines(out / VOCABULARY, words, str.strip)
-        if model.softmax is not None:
+        if model.softmax is not None and config.adaptive is None:
             softmax = model.softmax
             arrays = ((name, _numpy(softmax[ours])) for name, ours in SOFTMAX_NAMES.items())
             hdf5.write_arrays(out / SOFTMAX, arrays)
@@ -379,6 +379,10 @@ def _losses(model: Model) -> list[str]:
         notes.append(
             f"the forget bias of {config.lstm.forget_bias} went into the stored bias, since "
             "bilm-tf adds 1.0 itself: values may differ in the last bit"
+        )
+    if model.softmax is not None and config.adaptive is not None:
+        notes.append(
+            "the adaptive softmax was left out: bilm-tf's files have one softmax for all words"
         )
     if model.mixes:
         notes.append("the learned mixes were left out: bilm-tf's files have no place for them")

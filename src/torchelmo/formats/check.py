@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 from torchelmo.config import BEGIN, END, UNKNOWN, ElmoConfig
 from torchelmo.errors import InputError
@@ -65,9 +66,19 @@ def softmax_shapes(
     config: ElmoConfig, found: Mapping[str, tuple[int, ...]], rows: int | None
 ) -> dict[str, tuple[int, ...]]:
     """Return the shapes of a softmax of `rows` words, or of as many as it has itself."""
-    if rows is None:
-        rows = found.get("weight", (0,))[0]
-    return {"weight": (rows, config.lstm.projection), "bias": (rows,)}
+    width, adaptive = config.lstm.projection, config.adaptive
+    if adaptive is None or rows is None:
+        rows = found.get("weight", (0,))[0] if rows is None else rows
+        return {"weight": (rows, width), "bias": (rows,)}
+    first = adaptive.cutoffs[0] + len(adaptive.cutoffs)  # the head: words, then clusters
+    shapes: dict[str, tuple[int, ...]] = {"head.weight": (first, width), "head.bias": (first,)}
+    borders = pairwise((*adaptive.cutoffs, rows))
+    for number, narrow in enumerate(adaptive.widths(width)):
+        low, high = next(borders)
+        shapes[f"projections.{number}"] = (narrow, width)
+        shapes[f"tails.{number}.weight"] = (high - low, narrow)
+        shapes[f"tails.{number}.bias"] = (high - low,)
+    return shapes
 
 
 def mix_shapes(config: ElmoConfig, names: Sequence[str], where: str) -> dict[str, tuple[int, ...]]:

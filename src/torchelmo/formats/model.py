@@ -11,6 +11,7 @@ from torch import Tensor
 from torchelmo.config import ElmoConfig
 from torchelmo.errors import InputError
 from torchelmo.nn.bilm import BiLM
+from torchelmo.nn.softmax import AnySoftmax, make_softmax
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,7 @@ class Model:
     """A biLM as files hold it.
 
     `tensors` has the names and shapes of `BiLM(config).state_dict()`; `softmax` has `weight` (V, P)
-    and `bias` (V,).
+    and `bias` (V,), or those of an `AdaptiveSoftmax` where the config says so.
     """
 
     config: ElmoConfig
@@ -36,6 +37,20 @@ class Model:
             bilm = BiLM(self.config)
         bilm.load_state_dict(dict(self.tensors), assign=True)
         return bilm
+
+    def build_softmax(self) -> AnySoftmax | None:
+        """Make the softmax around these very tensors, if there are any."""
+        if self.softmax is None:
+            return None
+        rows = self.config.vocabulary
+        if rows is None or self.config.adaptive is None:
+            rows = self.softmax["weight"].shape[0]
+        with torch.device("meta"):
+            softmax = make_softmax(self.config, rows)
+        shapes = {name: tuple(t.shape) for name, t in softmax.state_dict().items()}
+        check_shapes(self.softmax, shapes, "the model's softmax")
+        softmax.load_state_dict(dict(self.softmax), assign=True)
+        return softmax
 
 
 def expected_shapes(config: ElmoConfig) -> dict[str, tuple[int, ...]]:

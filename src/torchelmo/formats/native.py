@@ -5,7 +5,7 @@
 | config.json | the `ElmoConfig`, with `format_version` |
 | model.safetensors | the biLM's tensors, float32 or float16 (read back as float32) |
 | vocab.txt | targets of the softmax, one a line, by falling frequency |
-| softmax.safetensors | the softmax; without it no scoring and no further training |
+| softmax.safetensors | the softmax, full or adaptive; without it no scoring or further training |
 | words.txt | input words of a model that reads whole words, one a line |
 | characters.txt | symbols of the code-point and jamo schemes, one a line as `U+AC00` |
 | mixes.safetensors | learned mixes |
@@ -161,9 +161,7 @@ def model_card(model: Model) -> str:
         f"{lstm.projection}" + ("" if lstm.project else " (none)"),
         "vectors": f"{config.n_layers} layers, {config.width} wide",
         "parameters": f"{count:,} without the softmax",
-        "softmax": f"{model.softmax['weight'].shape[0]:,} words"
-        if model.softmax is not None
-        else "not included: no scoring, no further training",
+        "softmax": _describe_softmax(model),
     }
     rows = "\n".join(f"| {name} | {value} |" for name, value in facts.items())
     return f"""---
@@ -189,6 +187,16 @@ elmo = Elmo.from_pretrained("path/to/this/folder")
 vectors = elmo.embed(["A sentence to embed"])
 ```
 """
+
+
+def _describe_softmax(model: Model) -> str:
+    if model.softmax is None:
+        return "not included: no scoring, no further training"
+    adaptive = model.config.adaptive
+    if adaptive is None:
+        return f"{model.softmax['weight'].shape[0]:,} words"
+    starts = ", ".join(f"{cutoff:,}" for cutoff in adaptive.cutoffs)
+    return f"{model.config.vocabulary:,} words, adaptive: clusters begin at {starts}"
 
 
 def _read_config(path: Path) -> ElmoConfig:

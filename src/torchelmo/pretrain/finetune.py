@@ -13,17 +13,18 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import torch
+from torch import Tensor
 
 from torchelmo.config import UNKNOWN, Json
 from torchelmo.errors import InputError
 from torchelmo.formats import files
 from torchelmo.formats.model import Model
-from torchelmo.nn.softmax import Softmax
 from torchelmo.pretrain.corpus import Corpus
 from torchelmo.pretrain.evaluate import validate
 from torchelmo.pretrain.log import Status
@@ -106,7 +107,7 @@ def finetune(
         if first(lambda status: report("softmax", status), stop).reason == "stopped":
             return None
         trained = {name: t.detach().cpu() for name, t in first.model.softmax.state_dict().items()}
-        start = replace(start, softmax=trained)
+        start = replace(start, softmax=trained, config=first.config)
     trainer = Trainer(
         _recipe(asked, corpus, model, asked.epochs),
         corpus,
@@ -193,8 +194,11 @@ def _fit(model: Model, corpus: Corpus) -> tuple[Model, int]:
     # A new word starts where an unknown one was: that is how it was predicted until now.
     unknown = old.id(UNKNOWN) if UNKNOWN in old else 0
     rows = torch.where(rows < 0, unknown, rows)
-    changes: dict[str, object] = {"vocabulary": list(words)}
-    if model.softmax is not None:
+    config = replace(model.config, vocabulary=len(words))
+    changes: dict[str, object] = {"vocabulary": list(words), "config": config}
+    if model.softmax is not None and config.adaptive is not None:
+        changes["softmax"] = _grow(model.softmax, rows, added, len(config.adaptive.cutoffs) - 1)
+    elif model.softmax is not None:
         weight, bias = model.softmax["weight"][rows].clone(), model.softmax["bias"][rows].clone()
         if added:
             new = torch.tensor([w not in old for w in words])
@@ -208,17 +212,36 @@ def _fit(model: Model, corpus: Corpus) -> tuple[Model, int]:
     return replace(model, **changes), added  # type: ignore[arg-type]  # fields of Model
 
 
+def _grow(softmax: Mapping[str, Tensor], rows: Tensor, added: int, last: int) -> dict[str, Tensor]:
+    """Return an adaptive softmax whose last cluster has so many new words at its end.
+
+    A new word starts as the mean of the cluster: the row of the unknown word is of another width.
+    """
+    old = len(rows) - added
+    if not torch.equal(rows[:old], torch.arange(old)):
+        raise InputError(
+            "the words of an adaptive softmax cannot change places: its vocabulary must begin with "
+            f"{', '.join(SPECIALS)}"
+        )
+    grown = dict(softmax)
+    for name in (f"tails.{last}.weight", f"tails.{last}.bias"):
+        mean = grown[name].mean(dim=0, keepdim=True)
+        grown[name] = torch.cat([grown[name], mean.repeat(added, *[1] * (mean.dim() - 1))])
+    return grown
+
+
 def _measure(model: Model, corpus: Corpus, device: torch.device) -> Json:
     """Return the perplexity before anything is changed."""
-    assert model.softmax is not None
-    softmax = Softmax(*model.softmax["weight"].shape)
-    softmax.load_state_dict(dict(model.softmax))
+    softmax = model.build_softmax()
+    assert softmax is not None
     whole = LanguageModel(model.build().to(device), softmax.to(device))
     return validate(whole, corpus, device)
 
 
 def _recipe(asked: FinetuneOptions, corpus: Corpus, model: Model, epochs: float) -> Recipe:
-    sampled = corpus.vocabulary_size > FULL
+    adaptive = model.config.adaptive if model.softmax is not None else None
+    kind: Literal["sampled", "full", "adaptive"]
+    kind = "sampled" if corpus.vocabulary_size > FULL else "full"
     pairs = corpus.train.n_tokens + corpus.train.n_sentences
     batch = max(min(asked.batch, pairs // asked.unroll), 1)  # a short text has fewer rows
     steps = max(int(epochs * pairs / (batch * asked.unroll)), 1)
@@ -230,7 +253,9 @@ def _recipe(asked: FinetuneOptions, corpus: Corpus, model: Model, epochs: float)
             unroll=asked.unroll,
             epochs=epochs,
             dropout=asked.dropout,
-            softmax="sampled" if sampled else "full",
+            softmax="adaptive" if adaptive else kind,
+            cutoffs=adaptive.cutoffs if adaptive else None,
+            div_value=adaptive.div_value if adaptive else TrainRecipe.div_value,
             optimizer="adamw",
             learning_rate=asked.learning_rate,
             schedule="cosine",

@@ -31,7 +31,7 @@ from torchelmo.errors import InputError
 from torchelmo.formats import native
 from torchelmo.formats.model import Model
 from torchelmo.nn.bilm import BiLM, Direction, Memory
-from torchelmo.nn.softmax import Softmax
+from torchelmo.nn.softmax import AnySoftmax, make_softmax
 from torchelmo.pretrain import checkpoint
 from torchelmo.pretrain.corpus import Corpus
 from torchelmo.pretrain.evaluate import validate
@@ -90,8 +90,7 @@ class Trainer:
             raise InputError(
                 f"train.batch ({recipe.train.batch}) rows cannot be divided among {world} processes"
             )
-        vocabulary = corpus.vocabulary_size
-        self.config = replace(start.config, vocabulary=vocabulary) if start else self._new_config()
+        self.config = self._new_config() if start is None else self._config_of(start)
         self.plan = plan(recipe, corpus, self.config)
         self.notes = dict(notes or {})
         bilm, softmax = self._network(start)
@@ -129,14 +128,24 @@ class Trainer:
         config = self.recipe.config(self.corpus.config, self.corpus.vocabulary_size)
         return replace(config, tokenizer=self.corpus.tokenizer)
 
-    def _network(self, start: Model | None) -> tuple[BiLM, Softmax]:
-        vocabulary, width = self.corpus.vocabulary_size, self.config.lstm.projection
+    def _config_of(self, start: Model) -> ElmoConfig:
+        vocabulary = self.corpus.vocabulary_size
+        adaptive = self.recipe.adaptive(vocabulary)
+        if start.softmax is not None and start.config.adaptive != adaptive:
+            kinds = [
+                "one softmax for all words" if kind is None else f"clusters from {kind.cutoffs} on"
+                for kind in (start.config.adaptive, adaptive)
+            ]
+            raise InputError(f"the model has {kinds[0]}, the recipe says {kinds[1]}: train.softmax")
+        return replace(start.config, vocabulary=vocabulary, adaptive=adaptive)
+
+    def _network(self, start: Model | None) -> tuple[BiLM, AnySoftmax]:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.recipe.train.seed)
             bilm = BiLM(self.config)
             if start is not None:  # a copy: the caller's tensors stay as they are
                 bilm.load_state_dict(dict(start.tensors))
-            softmax = Softmax(vocabulary, width)
+            softmax = make_softmax(self.config, self.corpus.vocabulary_size)
         if start is not None and start.softmax is not None:
             softmax.load_state_dict(dict(start.softmax))
         model = self.recipe.model
@@ -345,7 +354,8 @@ class Trainer:
         """Return what makes one step of the optimizer from its batches."""
         if self.device.type != "cuda":
             return partial(self._learn, self.processes.wrap(self.model))
-        if self.processes.world > 1 or self.recipe.train.accumulate > 1:
+        alone = self.processes.world == 1 and self.recipe.train.accumulate == 1
+        if not alone or not self.model.softmax.capturable:
             network = self.processes.wrap(self.model)
             return lambda steps: self._learn(network, [padded(step) for step in steps])
         recorder = Recorder(lambda step: self._learn(self.model, [step]), self.generator)

@@ -32,7 +32,7 @@ from torch.utils._pytree import tree_leaves
 from torchelmo.config import ElmoConfig
 from torchelmo.errors import InputError
 from torchelmo.nn.bilm import BiLM, Direction
-from torchelmo.nn.softmax import Softmax
+from torchelmo.nn.softmax import make_softmax
 from torchelmo.perplexity import STEPS, STREAMS, WORDS
 from torchelmo.pretrain.corpus import Corpus
 from torchelmo.pretrain.feed import Feed
@@ -105,7 +105,7 @@ def estimate(
         with META:
             model = LanguageModel(
                 BiLM(config),
-                Softmax(vocabulary, config.lstm.projection),
+                make_softmax(config, vocabulary),
                 Dropout(recipe.train.dropout, torch.Generator()),
             ).train()
         if recipe.model.tie and model.bilm.token.words is not None:
@@ -219,7 +219,7 @@ def _validate(count: _Count, model: LanguageModel) -> int:
     """Return the peak of validation beyond what is held anyway."""
     config, before = model.bilm.config, count.live.total()
     count.peak = before
-    words = min(WORDS, len(model.softmax.bias))
+    words = min(WORDS, model.softmax.vocabulary)
     with torch.no_grad(), META:
         if config.characters is not None:
             longest = config.characters.max_characters

@@ -4,7 +4,8 @@ Losses are means over the batch, in nats. The sampled softmax is TensorFlow's: d
 from a log-uniform distribution (so the vocabulary must be sorted by falling frequency), each logit
 lessened by the logarithm of how often that id was to be expected, samples that are the target left
 out. The full softmax goes through the rows in pieces and makes its gradients on the way, so that
-its memory is that of one piece, whatever the vocabulary.
+its memory is that of one piece, whatever the vocabulary. The adaptive softmax is a full one over
+its head, and one over each cluster for the rows whose targets lie there.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from torchelmo.nn.bilm import BiLM, Direction, Memory
-from torchelmo.nn.softmax import Softmax
+from torchelmo.nn.softmax import AdaptiveSoftmax, AnySoftmax, Softmax
 from torchelmo.ops.sampled import sampled_softmax
 
 PIECE = 1 << 25  # logits in memory at a time: 128 MB in float32
@@ -75,18 +76,22 @@ def sampled_loss(softmax: Softmax, hidden: Tensor, targets: Tensor, negatives: N
     )
 
 
-def full_loss(softmax: Softmax, hidden: Tensor, targets: Tensor) -> Tensor:
+def full_loss(softmax: AnySoftmax, hidden: Tensor, targets: Tensor) -> Tensor:
     """Return the mean loss over the whole vocabulary: hidden (n, P), targets (n,)."""
-    loss: Tensor = _FullLoss.apply(hidden, softmax.weight, softmax.bias, targets)  # type: ignore[no-untyped-call]
-    return loss
+    # A cluster without rows gives zeros, not nothing: processes must have the same gradients.
+    losses = [
+        _FullLoss.apply(part.hidden, part.softmax.weight, part.softmax.bias, part.targets)  # type: ignore[no-untyped-call]
+        for part in softmax.parts(hidden, targets)
+    ]
+    return torch.stack(losses).sum() / len(hidden)
 
 
 class _FullLoss(torch.autograd.Function):
-    """Mean cross-entropy in pieces of rows; gradients are made together with the loss."""
+    """Cross-entropy, summed, in pieces of rows; gradients are made together with the loss."""
 
     @staticmethod
     def forward(ctx, hidden, weight, bias, targets):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN205
-        count, rows = len(hidden), max(PIECE // weight.shape[0], 1)
+        rows = max(PIECE // weight.shape[0], 1)
         needed = any(ctx.needs_input_grad[:3])
         w, b = weight.to(hidden.dtype), bias.to(hidden.dtype)
         total = torch.zeros((), dtype=torch.float32, device=hidden.device)
@@ -94,7 +99,7 @@ class _FullLoss(torch.autograd.Function):
             torch.zeros_like(t, dtype=torch.float32) if needed else None
             for t in (hidden, weight, bias)
         )
-        for start in range(0, count, rows):
+        for start in range(0, len(hidden), rows):
             part = slice(start, start + rows)
             x, goal = hidden[part], targets[part].unsqueeze(1)
             logits = F.linear(x, w, b).float()
@@ -109,12 +114,12 @@ class _FullLoss(torch.autograd.Function):
                 d_weight += share.t() @ x
         if needed:
             ctx.save_for_backward(d_hidden, d_weight, d_bias)
-            ctx.count, ctx.dtype = count, hidden.dtype
-        return total / count
+            ctx.dtype = hidden.dtype
+        return total
 
     @staticmethod
     def backward(ctx, gradient):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN205
-        d_hidden, d_weight, d_bias = (t * (gradient / ctx.count) for t in ctx.saved_tensors)
+        d_hidden, d_weight, d_bias = (t * gradient for t in ctx.saved_tensors)
         return d_hidden.to(ctx.dtype), d_weight, d_bias, None
 
 
@@ -165,7 +170,7 @@ class Step:
 class LanguageModel(nn.Module):
     """A biLM with its softmax, as it is trained: a batch in, the loss of each direction out."""
 
-    def __init__(self, bilm: BiLM, softmax: Softmax, dropout: Dropout | None = None) -> None:
+    def __init__(self, bilm: BiLM, softmax: AnySoftmax, dropout: Dropout | None = None) -> None:
         super().__init__()
         self.bilm, self.softmax, self.dropout = bilm, softmax, dropout
 
@@ -196,7 +201,7 @@ class LanguageModel(nn.Module):
 
     def _loss(self, hidden: Tensor, side: Side) -> Tensor:
         targets = side.targets.reshape(-1)
-        if side.negatives is None:
+        if side.negatives is None or isinstance(self.softmax, AdaptiveSoftmax):
             return full_loss(self.softmax, hidden, targets)
         return sampled_loss(self.softmax, hidden, targets, side.negatives)
 

@@ -9,6 +9,7 @@ import torch
 from torchelmo.config import ElmoConfig
 from torchelmo.errors import InputError
 from torchelmo.nn.bilm import BiLM
+from torchelmo.nn.softmax import make_softmax
 from torchelmo.pretrain.corpus import Corpus
 from torchelmo.pretrain.recipe import Recipe
 
@@ -39,6 +40,9 @@ def plan(recipe: Recipe, corpus: Corpus, config: ElmoConfig) -> Plan:
         )
     steps = train.steps if train.steps is not None else int((train.epochs or 0) * pairs / per_step)
     with torch.device("meta"):
-        count = sum(p.numel() for p in BiLM(config).parameters())
-    count += corpus.vocabulary_size * (1 if recipe.model.tie else config.lstm.projection + 1)
+        softmax = make_softmax(config, corpus.vocabulary_size)
+        parts = [*BiLM(config).parameters(), *softmax.parameters()]
+    count = sum(p.numel() for p in parts)
+    if recipe.model.tie:  # one table, counted twice
+        count -= corpus.vocabulary_size * config.lstm.projection
     return Plan(max(steps, 1), max(steps, 1) * per_step / pairs, per_step, pairs, count)

@@ -21,6 +21,8 @@ from pathlib import Path
 from typing import Literal
 
 from torchelmo.config import (
+    RISING,
+    AdaptiveConfig,
     CharacterConfig,
     ElmoConfig,
     Json,
@@ -28,6 +30,7 @@ from torchelmo.config import (
     WordConfig,
     from_json,
     nearest,
+    rising,
 )
 from torchelmo.errors import InputError
 
@@ -78,8 +81,10 @@ class TrainRecipe:
     steps: int | None = None  # instead of epochs
     accumulate: int = 1  # batches a step of the optimizer
     dropout: float = 0.1
-    softmax: Literal["sampled", "full"] = "sampled"
+    softmax: Literal["sampled", "full", "adaptive"] = "sampled"
     negatives: int = 8192
+    cutoffs: tuple[int, ...] | None = None  # of adaptive: where clusters begin; None: by vocabulary
+    div_value: float = 4.0  # of adaptive: each cluster is so many times narrower
     optimizer: Literal["adagrad", "adamw"] = "adagrad"
     learning_rate: float = 0.2
     betas: tuple[float, float] = (0.9, 0.99)
@@ -108,6 +113,11 @@ class TrainRecipe:
         for name, values in (("dropout", (self.dropout,)), ("betas", self.betas)):
             right = all(0 <= value < 1 for value in values)
             _check(f"train.{name}", getattr(self, name), right, "0 or more and below 1")
+        if self.cutoffs is not None:
+            _check("train.cutoffs", list(self.cutoffs), rising(self.cutoffs), RISING)
+            if self.softmax != "adaptive":
+                raise InputError('train.cutoffs is for train.softmax = "adaptive"')
+        _check("train.div_value", self.div_value, 1 <= self.div_value <= 1000, "1 to 1000")
         _check("train.final_share", self.final_share, 0 <= self.final_share <= 1, "0 to 1")
 
 
@@ -138,9 +148,29 @@ class Recipe:
     train: TrainRecipe = field(default_factory=TrainRecipe)
     watch: WatchRecipe = field(default_factory=WatchRecipe)
 
+    def __post_init__(self) -> None:
+        if self.model.tie and self.train.softmax == "adaptive":
+            raise InputError(
+                "model.tie shares the word table with a softmax of the same shape: "
+                'choose another train.softmax than "adaptive"'
+            )
+
     def to_json(self) -> Json:
         """Return plain data that `from_json` reads."""
         return dataclasses.asdict(self)
+
+    def adaptive(self, vocabulary: int) -> AdaptiveConfig | None:
+        """Return the clusters of an adaptive softmax over a vocabulary; None for the others."""
+        train = self.train
+        if train.softmax != "adaptive":
+            return None
+        cutoffs = default_cutoffs(vocabulary) if train.cutoffs is None else train.cutoffs
+        if cutoffs[-1] >= vocabulary:
+            raise InputError(
+                f"train.cutoffs is {list(cutoffs)}, the vocabulary has {vocabulary} words: "
+                "expected smaller numbers, or none to have them chosen"
+            )
+        return AdaptiveConfig(cutoffs=cutoffs, div_value=train.div_value)
 
     def config(self, corpus_characters: CharacterConfig, vocabulary: int) -> ElmoConfig:
         """Return the network for a corpus, whose character scheme is that of its text."""
@@ -164,11 +194,32 @@ class Recipe:
         if self.model.words:
             table = WordConfig(words=vocabulary, dim=config.lstm.projection)
             return dataclasses.replace(
-                config, characters=None, words=table, token_projection=False, vocabulary=vocabulary
+                config,
+                characters=None,
+                words=table,
+                token_projection=False,
+                vocabulary=vocabulary,
+                adaptive=self.adaptive(vocabulary),
             )
         assert config.characters is not None
         projected = config.characters.n_filters != config.lstm.projection
-        return dataclasses.replace(config, token_projection=projected, vocabulary=vocabulary)
+        return dataclasses.replace(
+            config,
+            token_projection=projected,
+            vocabulary=vocabulary,
+            adaptive=self.adaptive(vocabulary),
+        )
+
+
+def default_cutoffs(vocabulary: int) -> tuple[int, ...]:
+    """Return where clusters begin: the frequent words in the head, most words in the last.
+
+    >>> default_cutoffs(800_000), default_cutoffs(100_000), default_cutoffs(1000)
+    ((2000, 10000, 100000), (2000, 10000), (200, 500))
+    """
+    first = min(max(vocabulary // 5, 1), 2000)
+    second = min(max(vocabulary // 2, first + 1), 10_000)
+    return (first, second, 100_000) if vocabulary >= 250_000 else (first, second)
 
 
 def packaged_recipes() -> dict[str, Path]:
