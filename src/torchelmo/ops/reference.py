@@ -87,3 +87,26 @@ def char_conv_max(
         best = (windows @ weight.flatten(1).t()).amax(dim=1)
         pooled.append(best + bias.to(best.dtype))
     return torch.cat(pooled, dim=1)
+
+
+def sampled_softmax(
+    hidden: Tensor,  # (n, P)
+    targets: Tensor,  # (n,)
+    weight: Tensor,  # (V, P)
+    bias: Tensor,  # (V,)
+    ids: Tensor,  # (S,) drawn words, distinct
+    log_expected: Tensor,  # (S,) logarithm of how often each is expected in such a draw
+    true_expected: Tensor,  # (n,) the same of the targets
+) -> Tensor:
+    """Return the mean loss of the targets among themselves and the drawn words.
+
+    Each logit is lessened by the logarithm of how often its word is expected; a drawn word that is
+    the target itself is left out. The target's own logit is made in float32 at least.
+    """
+    wide = torch.promote_types(hidden.dtype, torch.float32)
+    true = (hidden.to(wide) * F.embedding(targets, weight)).sum(dim=1)
+    true = true + bias[targets] - true_expected
+    drawn = F.embedding(ids, weight).to(hidden.dtype)
+    logits = F.linear(hidden, drawn).to(wide) + (bias[ids] - log_expected)  # (n, S)
+    logits = logits.masked_fill(targets.unsqueeze(1) == ids, -torch.inf)
+    return (torch.logaddexp(true, torch.logsumexp(logits, dim=1)) - true).mean()
