@@ -12,7 +12,8 @@ from torchelmo.nn.bilm import BiLM
 from torchelmo.nn.softmax import Softmax
 from torchelmo.pretrain import feed as feeding
 from torchelmo.pretrain import objective
-from torchelmo.pretrain.feed import Feed, spelling_lengths
+from torchelmo.pretrain.feed import Feed, send, spelling_lengths
+from torchelmo.pretrain.memory import META
 from torchelmo.pretrain.objective import LanguageModel, log_expected
 from torchelmo.pretrain.streams import UNKNOWN_ID, Stream
 from torchelmo.text.characters import Characters
@@ -81,6 +82,49 @@ def test_each_word_once_and_in_groups_by_length(corpus, monkeypatch):
         assert len(run) == 5
 
 
+def test_distinct_words_by_length_then_number(corpus):
+    feed = Feed(corpus, tiny_recipe(), CPU)
+    lengths = spelling_lengths(corpus.characters, corpus.config.symbols + 5)
+    rng = np.random.default_rng(2)
+    for size in (1, 7, 60):
+        read = rng.integers(corpus.types, size=(2, 3, size)).astype(np.int32)
+        words, index = feed._distinct(read)
+        assert words.tolist() == sorted(set(read.flat), key=lambda word: (lengths[word], word))
+        np.testing.assert_array_equal(words[index], read)
+
+
+def test_sent_as_one():
+    arrays = [
+        np.arange(6, dtype=np.int64).reshape(2, 3).T,
+        np.array([True, False, True]),
+        np.array([0.5, -2.0], dtype=np.float32),
+        np.zeros((0, 4), dtype=np.int32),
+        np.array([[65535]], dtype=np.uint16),
+        np.array([7], dtype=np.int32),
+    ]
+    kinds = [torch.int64, torch.bool, torch.float32, torch.int64, torch.int64, torch.int64]
+    for array, tensor, kind in zip(arrays, send(arrays, CPU), kinds, strict=True):
+        assert tensor.dtype is kind and tensor.is_contiguous()
+        assert tensor.tolist() == array.tolist() and tensor.shape == array.shape
+        assert tensor.storage_offset() * tensor.element_size() % 128 == 0
+    for array, tensor, kind in zip(arrays, send(arrays, META), kinds, strict=True):
+        assert tensor.is_meta and tensor.dtype is kind and tensor.shape == array.shape
+
+
+def test_spelt_from_the_table_on_the_device(corpus, monkeypatch):
+    expected = take(Feed(corpus, tiny_recipe(), CPU), 2)
+    feed = Feed(corpus, tiny_recipe(), CPU)
+    feed._table = torch.from_numpy(corpus.characters.astype(np.int16))
+    for one, other in zip(expected, take(feed, 2), strict=True):
+        same(one, other)
+    for large in (1, 1 << 40):  # a step without memory, from a table that is there and one not
+        monkeypatch.setattr(feeding, "ON_DEVICE", large)
+        for one, other in zip(expected, take(Feed(corpus, tiny_recipe(), META), 2), strict=True):
+            assert other.step.characters.is_meta
+            assert other.step.characters.shape == one.step.characters.shape
+            assert other.step.characters.dtype == torch.int64
+
+
 def test_spelling_lengths(corpus):
     words = ["a", "", "kettle", "x" * 70]
     table = Characters(corpus.config).encode(words).astype(np.uint16)
@@ -109,12 +153,14 @@ def same(one, other):
         assert side.negatives.tries == twin.negatives.tries
 
 
-def test_the_seed_decides_and_a_run_goes_on_with_the_same(corpus):
-    whole = take(Feed(corpus, tiny_recipe(), CPU), 40)
-    for one, other in zip(whole, take(Feed(corpus, tiny_recipe(), CPU), 40), strict=True):
+@pytest.mark.parametrize("independent", [True, False])
+def test_the_seed_decides_and_a_run_goes_on_with_the_same(corpus, independent):
+    recipe = tiny_recipe(data={"independent": independent})
+    whole = take(Feed(corpus, recipe, CPU), 40)
+    for one, other in zip(whole, take(Feed(corpus, recipe, CPU), 40), strict=True):
         same(one, other)
-    for stop in (1, 20, 32, 33):
-        rest = take(Feed(corpus, tiny_recipe(), CPU), 4, stop, whole[stop - 1].positions)
+    for stop in (1, 20, 31, 32, 33):
+        rest = take(Feed(corpus, recipe, CPU), 4, stop, whole[stop - 1].positions)
         for one, other in zip(whole[stop:], rest, strict=False):
             same(one, other)
     other = take(Feed(corpus, tiny_recipe(train={"seed": 4}), CPU), 1)[0]
@@ -151,8 +197,9 @@ def test_directions_in_one_order_or_their_own(corpus):
         assert (forward == backward) is not independent
 
 
-def test_ranks_together_read_the_batch_of_one(corpus):
-    recipe = tiny_recipe()
+@pytest.mark.parametrize("independent", [True, False])
+def test_ranks_together_read_the_batch_of_one(corpus, independent):
+    recipe = tiny_recipe(data={"independent": independent})
     whole = take(Feed(corpus, recipe, CPU), 5)
     parts = [take(Feed(corpus, recipe, CPU, rank=rank, world=2), 5) for rank in (0, 1)]
     for one, first, second in zip(whole, *parts, strict=True):

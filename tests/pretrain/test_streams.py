@@ -7,6 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from pretrain.slow_streams import slow_batches
 from pretrain.tiny import split
 from torchelmo.pretrain import streams
 from torchelmo.pretrain.streams import Stream
@@ -137,6 +138,75 @@ def test_each_sentence_once_an_epoch_whole_and_by_one_row(
         assert sorted(taken) == sorted(whole)
         if shuffle == "none":
             assert taken == whole
+
+
+def equal(found, expected):
+    """Whether two batches and the positions after them are the same, to the type."""
+    (position, pairs), (slow_position, slow_pairs) = found, expected
+    assert position.keys() == slow_position.keys()
+    for key, array in position.items():
+        np.testing.assert_array_equal(array, slow_position[key], strict=True)
+    for array, slow in zip((pairs.inputs, pairs.targets, pairs.resets), slow_pairs, strict=True):
+        assert array.T.flags.c_contiguous  # time first, as it is sent
+        np.testing.assert_array_equal(array, slow)
+
+
+OPTIONS = {
+    "shuffle": st.sampled_from(["none", "sentences", "documents"]),
+    "seed": st.integers(0, 3),
+    "reset_share": st.sampled_from([0.0, 0.4, 1.0]),
+}
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=4), min_size=1, max_size=4),
+    sizes,
+    sizes,
+    st.fixed_dictionaries(OPTIONS),
+    st.sampled_from([1, 3, 4096]),
+)
+@example([[0]], 1, 1, {"shuffle": "none", "seed": 0, "reset_share": 1.0}, 1)
+@example([[9, 0], [30]], 3, 2, {"shuffle": "documents", "seed": 1, "reset_share": 0.4}, 1)
+def test_batches_and_positions_of_the_slow_program(documents, batch, steps, options, chunk):
+    lengths = [length for document in documents for length in document]
+    text = split(numbered(lengths), [len(document) for document in documents])
+    vocabulary, count = 3 + sum(lengths) * 2 // 3, 10
+    streams.CHUNK, before = chunk, streams.CHUNK
+    try:
+        forward = Stream(text, batch, steps, vocabulary, **options)
+        backward = forward.other_direction()
+        made = list(islice(zip(forward, backward, strict=True), count))
+        for reverse, found in enumerate(zip(*made, strict=True)):
+            direction = {"block": 3, "reverse": bool(reverse), **options}
+            slow = slow_batches(text, batch, steps, vocabulary, **direction)
+            expected = list(islice(slow, count))
+            for one, other in zip(found, expected, strict=True):
+                equal(one, other)
+            # From every position on, whether or not the other direction comes along.
+            for stop in range(count - 1):
+                on = Stream(text, batch, steps, vocabulary, reverse=bool(reverse), **options)
+                equal(next(on.seek(expected[stop][0])), expected[stop + 1])
+                shared = (forward, backward)[reverse].seek(expected[stop][0])
+                for one, other in zip(shared, expected[stop + 1 :], strict=False):
+                    equal(one, other)
+    finally:
+        streams.CHUNK = before
+
+
+def test_both_directions_take_sentences_once(monkeypatch):
+    asked = []
+    take_sentences = streams.Assignment._take
+    monkeypatch.setattr(
+        streams.Assignment,
+        "_take",
+        lambda self, state: asked.append(state.block) or take_sentences(self, state),
+    )
+    forward = Stream(split(THREE), 2, 3, 9)
+    backward = forward.other_direction()
+    for _ in islice(zip(forward, backward, strict=True), 7):
+        pass
+    assert asked == [0, 3, 6]
+    assert backward.reverse and not backward.other_direction().reverse
 
 
 @given(texts, sizes, sizes, st.integers(0, 10), st.sampled_from(["none", "sentences", "documents"]))

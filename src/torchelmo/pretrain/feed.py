@@ -2,15 +2,15 @@
 
 For each step: the pairs of both directions, their distinct words ordered by spelling length (so
 that the character CNN runs once per word, over few more positions than it has), and the negatives
-of the sampled softmax. What is drawn at random is drawn from the seed and the step's number alone,
-so a run that goes on draws the same.
+of the sampled softmax. They go to the device in one copy. What is drawn at random is drawn from the
+seed and the step's number alone, so a run that goes on draws the same.
 """
 
 from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -25,8 +25,15 @@ from torchelmo.pretrain.objective import Negatives, Side, Step, draw_negatives, 
 from torchelmo.pretrain.recipe import Recipe
 from torchelmo.pretrain.streams import UNKNOWN_ID, Ints, Pairs, Stream
 
-AHEAD = 4  # batches waiting
+AHEAD = 8  # batches waiting: they last while the streams lay out a block
 ON_DEVICE = 2 << 30  # bytes of character table that are kept on the device
+ALIGNED = 128  # tensors that share memory begin at multiples of so many bytes
+KINDS = {  # as they are sent, by numpy's letter
+    "i": (np.int32, torch.int32),
+    "u": (np.int32, torch.int32),
+    "f": (np.float32, torch.float32),
+    "b": (np.bool_, torch.bool),
+}
 
 Positions = dict[Direction, dict[str, Ints]]
 
@@ -52,22 +59,29 @@ class Feed:
     def __post_init__(self) -> None:
         train, data = self.recipe.train, self.recipe.data
         share = train.batch // self.world
-        self._streams = {
-            name: Stream(
+        self._streams: dict[Direction, Stream] = {}
+        for number, name in enumerate(self.directions):
+            if number and not data.independent:
+                self._streams[name] = self._streams[self.directions[0]].other_direction()
+                continue
+            self._streams[name] = Stream(
                 self.corpus.train,
                 train.batch,
                 train.unroll,
                 self.corpus.vocabulary_size,
                 reverse=name == "backward",
                 shuffle=data.shuffle,
-                seed=2 * train.seed + (number if data.independent else 0),
+                seed=2 * train.seed + number,
                 reset_share=data.reset_share,
                 rows=range(self.rank * share, (self.rank + 1) * share),
             )
-            for number, name in enumerate(self.directions)
-        }
         table = self.corpus.characters
         self._lengths = spelling_lengths(table, self.corpus.config.symbols + 5)
+        # Words by spelling length, and by number among those of one length.
+        self._sorted = np.argsort(self._lengths.astype(np.uint16), kind="stable").astype(np.int32)
+        self._rank = np.empty_like(self._sorted)
+        self._rank[self._sorted] = np.arange(len(self._sorted), dtype=np.int32)
+        self._place = np.zeros_like(self._sorted)  # scratch, a number for every word
         self._table: Tensor | None = None
         if self.device.type != "cpu" and table.nbytes <= ON_DEVICE:
             self._table = torch.from_numpy(np.asarray(table).astype(np.int16)).to(self.device)
@@ -121,49 +135,88 @@ class Feed:
 
     def _step(self, number: int, pairs: dict[Direction, Pairs]) -> Step:
         read = np.stack([batch.inputs.T for batch in pairs.values()])  # (directions, T, B)
-        words, index = np.unique(read, return_inverse=True)
-        order = np.argsort(self._lengths[words], kind="stable")
-        words = words[order]
-        place = np.empty_like(order)
-        place[order] = np.arange(len(order))
-        index = place[index].reshape(read.shape)
+        words, index = self._distinct(read)
+        whole_words, resets = self.recipe.model.words, self.recipe.data.reset_share > 0
+        parts: list[npt.NDArray[np.generic]] = [words]
+        if whole_words:
+            parts = [np.where(words < self.corpus.vocabulary_size, words, UNKNOWN_ID)]
+        elif self._table is None:
+            parts = [self.corpus.characters[words]]
+        tries: list[int] = []
+        for position, batch in enumerate(pairs.values()):
+            parts += [index[position], batch.targets.T]
+            if resets:
+                parts.append(batch.resets.T)
+            drawn = self._negatives(number, position)
+            if drawn is not None:
+                parts += drawn[:2]
+                tries.append(drawn[2])
+        sent = iter(send(parts, self.device))
+        table = next(sent)
         sides: dict[Direction, Side] = {}
-        for position, (name, batch) in enumerate(pairs.items()):
-            resets = self._send(batch.resets.T.copy()) if self.recipe.data.reset_share else None
-            targets = self._send(batch.targets.T.astype(np.int64))
-            negatives = self._negatives(number, position)
-            sides[name] = Side(self._send(index[position]), targets, resets, negatives)
-        vocabulary = self.corpus.vocabulary_size
-        if self.recipe.model.words:
-            known = np.where(words < vocabulary, words, UNKNOWN_ID)
-            none = np.zeros(0, dtype=np.int64)
-            return Step(None, none, self._send(known.astype(np.int64)), sides)
-        return Step(self._spell(words), self._lengths[words], None, sides)
+        for position, name in enumerate(pairs):
+            side = next(sent), next(sent), next(sent) if resets else None
+            negatives = Negatives(next(sent), next(sent), tries[position]) if tries else None
+            sides[name] = Side(*side, negatives)
+        if whole_words:
+            return Step(None, np.zeros(0, dtype=np.int64), table, sides)
+        if self._table is not None:  # stored as int16 for want of indexing by uint16
+            table = self._table[table].long() & 0xFFFF
+        return Step(table, self._lengths[words], None, sides)
 
-    def _spell(self, words: npt.NDArray[np.int32]) -> Tensor:
-        if self._table is not None:
-            rows = self._table[self._send(words.astype(np.int64))]
-            return rows.long() & 0xFFFF  # stored as int16 for want of indexing by uint16
-        return self._send(self.corpus.characters[words].astype(np.int64))
+    def _distinct(
+        self, read: npt.NDArray[np.int32]
+    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+        """Return the words that are read, each once and by length, and which of them each one is.
 
-    def _negatives(self, number: int, direction: int) -> Negatives | None:
+        Without sorting more than the distinct ones: each running word writes its number down in a
+        table by word; those that find their own number there are the distinct ones.
+        """
+        running = read.reshape(-1).astype(np.intp)
+        numbers = np.arange(len(running), dtype=np.int32)
+        self._place[running] = numbers
+        ranks = self._rank[running[np.flatnonzero(self._place[running] == numbers)]]
+        ranks.sort()
+        words = self._sorted[ranks]
+        self._place[words] = numbers[: len(words)]
+        return words, self._place[running].reshape(read.shape)
+
+    def _negatives(
+        self, number: int, direction: int
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32], int] | None:
         train, vocabulary = self.recipe.train, self.corpus.vocabulary_size
         # All words drawn would be the full softmax by a long way: the last are slow to be found.
         if train.softmax != "sampled" or train.negatives >= vocabulary:
             return None
         rng = np.random.default_rng([train.seed, 1, number, direction, self.rank])
         drawn, tries = draw_negatives(vocabulary, train.negatives, rng)
-        ids = torch.from_numpy(drawn)
-        expected = log_expected(ids, vocabulary, tries)
-        return Negatives(self._send(ids), self._send(expected), tries)
+        return drawn, log_expected(torch.from_numpy(drawn), vocabulary, tries).numpy(), tries
 
-    def _send(self, array: npt.NDArray[np.generic] | Tensor) -> Tensor:
-        tensor = (
-            array if isinstance(array, Tensor) else torch.from_numpy(np.ascontiguousarray(array))
-        )
-        if self.device.type == "cuda":
-            return tensor.pin_memory().to(self.device, non_blocking=True)
-        return tensor.to(self.device)
+
+def send(arrays: Sequence[npt.NDArray[np.generic]], device: torch.device) -> list[Tensor]:
+    """Return arrays of ids, float32 or bool as tensors on a device, ids as int64.
+
+    All go there in one copy, ids as int32: of many small ones, each would take its time.
+    """
+    kinds = [KINDS[array.dtype.kind] for array in arrays]
+    ids_first = sorted(range(len(arrays)), key=lambda number: kinds[number][0] is not np.int32)
+    places, size, ids = [0] * len(arrays), 0, 0  # in numbers of four bytes
+    for number in ids_first:
+        kind, places[number] = kinds[number][0], size
+        size += -(-arrays[number].size * np.dtype(kind).itemsize // ALIGNED) * (ALIGNED // 4)
+        ids = size if kind is np.int32 else ids
+    pinned = device.type == "cuda"
+    host = torch.empty(size, dtype=torch.int32, pin_memory=pinned)
+    room = host.numpy()
+    for place, array, (kind, _) in zip(places, arrays, kinds, strict=True):
+        room[place:].view(kind)[: array.size].reshape(array.shape)[...] = array
+    there = host.to(device, non_blocking=pinned)
+    wide = there[:ids].long()
+    out = []
+    for place, array, (_, dtype) in zip(places, arrays, kinds, strict=True):
+        source = wide[place:] if dtype is torch.int32 else there[place:].view(dtype)
+        out.append(source[: array.size].view(array.shape))
+    return out
 
 
 def spelling_lengths(table: npt.NDArray[np.uint16], padding: int) -> Ints:
