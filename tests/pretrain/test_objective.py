@@ -61,6 +61,9 @@ def test_expected_counts():
     ids, tries = torch.arange(50), 37
     direct = [math.log(1 - (1 - share(k, 50)) ** tries) for k in range(50)]
     torch.testing.assert_close(log_expected(ids, 50, tries), torch.tensor(direct))
+    for kind in (torch.int64, torch.float64):  # as a captured graph has them
+        on_device = torch.tensor(tries, dtype=kind)
+        assert torch.equal(log_expected(ids, 50, on_device), log_expected(ids, 50, tries))
     # A word so rare that 1 - P is 1 in float32: as often as the draws times its share.
     rare = log_expected(torch.tensor([10**9 - 1]), 10**9, 3)
     assert math.isclose(rare.item(), math.log(3 * share(10**9 - 1, 10**9)), rel_tol=1e-6)

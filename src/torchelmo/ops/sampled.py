@@ -180,7 +180,7 @@ def _product(out: Tensor, a: Tensor, b: Tensor, *, add: bool = False) -> None:
             torch.addmm(out, a, b, out=out)
         else:
             torch.mm(a, b, out=out)
-    elif a.is_cuda and hasattr(torch.ops.aten.addmm, "dtype_out"):  # not in torch 2.6
+    elif a.is_cuda and torch.__version__ >= "2.10":  # earlier ones cannot add it to float32
         if add:
             torch.ops.aten.addmm.dtype_out(out, a, b, out.dtype, out=out)
         else:
