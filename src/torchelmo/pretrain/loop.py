@@ -240,8 +240,8 @@ class Trainer:
                 **memory,
                 "seen": seen,
                 **{f"generator.{rank}.{len(states)}": state for rank, state in enumerate(states)},
-                **{
-                    f"stream.{name}.{key}": torch.from_numpy(np.ascontiguousarray(array))
+                **{  # a copy: directions that read in one order may share an array
+                    f"stream.{name}.{key}": torch.from_numpy(np.array(array))
                     for name, place in (self.positions or {}).items()
                     for key, array in place.items()
                 },
