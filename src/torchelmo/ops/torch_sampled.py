@@ -30,8 +30,6 @@ def shares(
     of_weight: bool,
 ) -> Tensor | None:
     """Make each row's loss; put probabilities in the place of logits and return their sums (S,)."""
-    if logits.is_meta:
-        return torch.empty_like(shift) if of_weight else None
     wide = logits.to(shift.dtype).add_(shift)
     column = hits.long().clamp(min=0).unsqueeze(1)
     own = wide.gather(1, column).masked_fill_((hits >= 0).unsqueeze(1), -torch.inf)
