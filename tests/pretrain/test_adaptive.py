@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+import sys
 
 import pytest
 import torch
@@ -239,6 +240,23 @@ def test_wrong_recipes(train, sentence, tmp_path):
 def test_cutoffs_are_for_the_adaptive_softmax():
     with pytest.raises(InputError, match=r'train.cutoffs is for train.softmax = "adaptive"'):
         TrainRecipe(softmax="full", cutoffs=(5,))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no fork there")
+@pytest.mark.skipif(not torch.distributed.is_available(), reason="no torch.distributed")
+def test_two_processes_are_as_one(corpus, tmp_path):
+    """Also where a cluster has no target in one of them."""
+    from pretrain import children
+
+    recipe = tiny_recipe(
+        train={**CLUSTERS, "cutoffs": (8, 16, 28), "dropout": 0.0, "steps": 8},
+        watch={"log": 1, "validate": 8, "checkpoint": 8},
+    )
+    alone = children.finished(recipe, corpus, tmp_path / "one")
+    found = children.together(recipe, corpus, tmp_path / "two", 2)
+    for (_, loss, _), (_, expected, _) in zip(found["losses"], alone["losses"], strict=True):
+        assert loss == pytest.approx(expected, rel=1e-5)
+    assert found["sum"] == pytest.approx(alone["sum"], rel=1e-5)
 
 
 def test_parameters_are_counted(corpus):

@@ -103,10 +103,14 @@ class _FullLoss(torch.autograd.Function):
             part = slice(start, start + rows)
             x, goal = hidden[part], targets[part].unsqueeze(1)
             logits = F.linear(x, w, b).float()
-            normaliser = torch.logsumexp(logits, dim=1, keepdim=True)
-            total += (normaliser - logits.gather(1, goal)).sum()
+            # In place: memory that is new each time costs more than the sums do.
+            logits -= logits.amax(dim=1, keepdim=True)
+            true = logits.gather(1, goal)
+            share = logits.exp_()
+            whole = share.sum(dim=1, keepdim=True)
+            total += (whole.log() - true).sum()
             if d_hidden is not None and d_weight is not None and d_bias is not None:
-                share = torch.exp(logits - normaliser)
+                share /= whole
                 share.scatter_add_(1, goal, share.new_full(goal.shape, -1.0))
                 d_bias += share.sum(dim=0)
                 share = share.to(x.dtype)
