@@ -203,8 +203,8 @@ def test_both_directions_take_sentences_once(monkeypatch):
     )
     forward = Stream(split(THREE), 2, 3, 9)
     backward = forward.other_direction()
-    for _ in islice(zip(forward, backward, strict=True), 7):
-        pass
+    for (one, _), (other, _) in islice(zip(forward, backward, strict=True), 7):
+        assert not any(np.shares_memory(one[key], other[key]) for key in one)
     assert asked == [0, 3, 6]
     assert backward.reverse and not backward.other_direction().reverse
 

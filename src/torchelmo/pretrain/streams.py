@@ -235,8 +235,11 @@ class Stream:
     def batches(self, skip: int) -> Iterator[tuple[dict[str, Ints], Pairs]]:
         """Yield batches after the first `skip` of the current block."""
         while True:
-            block, epoch, place, fill, still_open = self._state
-            position = {"block": np.array([block, epoch, place]), "fill": fill, "open": still_open}
+            position = {  # copies: files refuse arrays that two directions share
+                "block": np.array(self._state[:3]),
+                "fill": self._state.fill.copy(),
+                "open": self._state.open.copy(),
+            }
             parts, self._state = self._assignment(self._state)
             inputs, targets, resets = self._lay_out(parts)
             for number in range(skip, BLOCK):
