@@ -161,7 +161,7 @@ def test_words_of_no_weight_change_nothing(backend):
     table, weights = parameters(11, 3, FILTERS, generator, torch.float32, on)
     few = char_conv_max(ids[:3], spelt[:3], table, weights, rows=16, backend=backend)
     all_ = char_conv_max(ids, spelt, table, weights, rows=30, backend=backend)
-    assert torch.equal(few, all_[:3])
+    torch.testing.assert_close(few, all_[:3])  # a product of another size may round otherwise
     (one,) = torch.autograd.grad(few.sum(), table)
     (other,) = torch.autograd.grad(all_[:3].sum(), table)
     torch.testing.assert_close(one, other)

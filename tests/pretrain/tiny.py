@@ -80,7 +80,7 @@ def tiny_recipe(*, model=None, train=None, data=None, watch=None):
 
 
 def trainer(recipe, corpus, run, **options):
-    return Trainer(recipe, corpus, Path(run), device=CPU, **options)
+    return Trainer(recipe, corpus, Path(run), **{"device": CPU, **options})
 
 
 def split(sentences, documents=None):

@@ -17,7 +17,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-ROWS, CELLS = 16, 128  # of a program
+ROWS, CELLS, TIMES = 4, 256, 4  # of a program; rows so many times in the backward pass
 WIDE = 1024  # values of a program that knows no rows
 
 
@@ -83,48 +83,55 @@ def _cell_backward(
     z, z_d, z_r, bias, before, b_d, b_r, reset, r_d, dm, m_d, m_r, dc, c_d, c_r,
     dz, sums, s_d, s_b, rows, cells, clip,
     RESET: tl.constexpr, CLIP: tl.constexpr, FAST: tl.constexpr,
-    BR: tl.constexpr, BC: tl.constexpr,
+    TIMES: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
     d = tl.program_id(2).to(tl.int64)
     block = tl.program_id(1)
-    row = block * BR + tl.arange(0, BR)
     unit = tl.program_id(0) * BC + tl.arange(0, BC)
     ok = unit < cells
-    mask = (row < rows)[:, None] & ok[None, :]
-    wide, column = row.to(tl.int64)[:, None], unit[None, :]
-    old = tl.load(before + d * b_d + wide * b_r + column, mask, 0.0)
-    keep = row < rows
-    if RESET:
-        keep = keep & (tl.load(reset + d * r_d + row, row < rows, 0) == 0)
-        old = tl.where(keep[:, None], old, 0.0)
-    i, f, g, o = _gates(
-        z + d * z_d + wide * z_r + column, bias + d * 4 * cells + unit, cells, mask, ok, FAST
-    )
-    raw = f * old + i * g
-    value = raw
-    if CLIP:
-        value = tl.minimum(tl.maximum(raw, -clip), clip)
-    squashed = _tanh(value, FAST)
-    own = tl.load(dm + d * m_d + wide * m_r + column, mask, 0.0).to(tl.float32)
-    dc += d * c_d + wide * c_r + column
-    total = tl.load(dc, mask, 0.0) + own * o * (1 - squashed * squashed)
-    if CLIP:
-        total = tl.where(tl.abs(raw) > clip, 0.0, total)
-    tl.store(dc, tl.where(keep[:, None], total * f, 0.0), mask)
-    dz += d * z_d + wide * z_r + column
+    bias += d * 4 * cells + unit
+    of_i, of_f = tl.zeros((BR, BC), tl.float32), tl.zeros((BR, BC), tl.float32)
+    of_g, of_o = tl.zeros((BR, BC), tl.float32), tl.zeros((BR, BC), tl.float32)
+    for part in range(TIMES):  # few rows at a time: all that a row needs stays in registers
+        row = (block * TIMES + part) * BR + tl.arange(0, BR)
+        mask = (row < rows)[:, None] & ok[None, :]
+        wide, column = row.to(tl.int64)[:, None], unit[None, :]
+        old = tl.load(before + d * b_d + wide * b_r + column, mask, 0.0)
+        keep = row < rows
+        if RESET:
+            keep = keep & (tl.load(reset + d * r_d + row, row < rows, 0) == 0)
+            old = tl.where(keep[:, None], old, 0.0)
+        i, f, g, o = _gates(z + d * z_d + wide * z_r + column, bias, cells, mask, ok, FAST)
+        raw = f * old + i * g
+        value = raw
+        if CLIP:
+            value = tl.minimum(tl.maximum(raw, -clip), clip)
+        squashed = _tanh(value, FAST)
+        own = tl.load(dm + d * m_d + wide * m_r + column, mask, 0.0).to(tl.float32)
+        carried = dc + d * c_d + wide * c_r + column
+        total = tl.load(carried, mask, 0.0) + own * o * (1 - squashed * squashed)
+        if CLIP:
+            total = tl.where(tl.abs(raw) > clip, 0.0, total)
+        tl.store(carried, tl.where(keep[:, None], total * f, 0.0), mask)
+        out = dz + d * z_d + wide * z_r + column
+        i_grad = total * g * i * (1 - i)
+        f_grad = total * old * f * (1 - f)
+        g_grad = total * i * (1 - g * g)
+        o_grad = own * squashed * o * (1 - o)
+        tl.store(out, i_grad.to(dz.dtype.element_ty), mask)
+        tl.store(out + cells, f_grad.to(dz.dtype.element_ty), mask)
+        tl.store(out + 2 * cells, g_grad.to(dz.dtype.element_ty), mask)
+        tl.store(out + 3 * cells, o_grad.to(dz.dtype.element_ty), mask)
+        # Rows beyond the last have gradients of zero: nothing comes from above, and dm is zero.
+        of_i += i_grad
+        of_f += f_grad
+        of_g += g_grad
+        of_o += o_grad
     sums += d * s_d + block.to(tl.int64) * s_b + unit
-    grad = total * g * i * (1 - i)
-    tl.store(dz, grad.to(dz.dtype.element_ty), mask)
-    tl.store(sums, tl.sum(tl.where(mask, grad, 0.0), axis=0), ok)
-    grad = total * old * f * (1 - f)
-    tl.store(dz + cells, grad.to(dz.dtype.element_ty), mask)
-    tl.store(sums + cells, tl.sum(tl.where(mask, grad, 0.0), axis=0), ok)
-    grad = total * i * (1 - g * g)
-    tl.store(dz + 2 * cells, grad.to(dz.dtype.element_ty), mask)
-    tl.store(sums + 2 * cells, tl.sum(tl.where(mask, grad, 0.0), axis=0), ok)
-    grad = own * squashed * o * (1 - o)
-    tl.store(dz + 3 * cells, grad.to(dz.dtype.element_ty), mask)
-    tl.store(sums + 3 * cells, tl.sum(tl.where(mask, grad, 0.0), axis=0), ok)
+    tl.store(sums, tl.sum(of_i, axis=0), ok)
+    tl.store(sums + cells, tl.sum(of_f, axis=0), ok)
+    tl.store(sums + 2 * cells, tl.sum(of_g, axis=0), ok)
+    tl.store(sums + 3 * cells, tl.sum(of_o, axis=0), ok)
 
 
 @triton.jit
@@ -242,18 +249,19 @@ def cell_backward(
     """Make the gradients of the gates and of the cell before."""
     directions, rows, cells = dc.shape
     part = sums[step]  # (D, blocks, 4H)
-    grid = (triton.cdiv(cells, CELLS), triton.cdiv(rows, ROWS), directions)
+    grid = (triton.cdiv(cells, CELLS), part.shape[1], directions)
     _cell_backward[grid](
         z, *z.stride()[:2], bias, c_before, *c_before.stride()[:2], *_marks(reset),
         dm, *dm.stride()[:2], dc, *dc.stride()[:2], dz, part, *part.stride()[:2],
         rows, cells, clip or 0.0,
-        RESET=reset is not None, CLIP=clip is not None, FAST=_fast(z), BR=ROWS, BC=CELLS,
+        RESET=reset is not None, CLIP=clip is not None, FAST=_fast(z),
+        TIMES=TIMES, BR=ROWS, BC=CELLS,
     )  # fmt: skip
 
 
 def bias_sums(dz: Tensor, sizes: Sequence[int]) -> list[Tensor]:
     """Return, for each step, where the sums of blocks of rows go, (D, blocks, 4H)."""
-    blocks = [triton.cdiv(size, ROWS) for size in sizes]
+    blocks = [triton.cdiv(size, ROWS * TIMES) for size in sizes]
     whole = dz.new_empty(dz.shape[0], sum(blocks), dz.shape[2], dtype=torch.float32)
     return list(whole.split(blocks, dim=1))
 
