@@ -41,7 +41,11 @@ class Processes:
         if not dist.is_available():
             raise InputError("torchrun was used, but this torch has no torch.distributed")
         if not dist.is_initialized():
-            dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+            backend = "nccl" if device.type == "cuda" else "gloo"
+            if os.environ.get("GROUP_WORLD_SIZE") == "1":
+                _join_attempt(backend)
+            else:
+                dist.init_process_group(backend)
         return cls(dist.get_rank(), dist.get_world_size())
 
     @property
@@ -109,3 +113,18 @@ class Processes:
         """Wait for all processes."""
         if self.world > 1:
             dist.barrier()
+
+
+def _join_attempt(backend: str) -> None:
+    """Join the processes of one machine, which torchrun may have started before.
+
+    It restarts them over one store. Names of their own keep them from finding the addresses of
+    those that died, for which they would wait for ever. Over several machines the restarts are not
+    counted alike, so this is for one alone.
+    """
+    from torch.distributed.rendezvous import rendezvous
+
+    store, rank, world = next(rendezvous("env://"))
+    restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    own = dist.PrefixStore(f"attempt-{restarts}", store)  # type: ignore[attr-defined]  # unlisted
+    dist.init_process_group(backend, store=own, rank=rank, world_size=world)
