@@ -22,11 +22,16 @@ def write(
     values: dict[str, object],
     hardware: str | None = None,
     torch_version: str | None = None,
+    commit: str | None = None,
 ) -> None:
-    """Write `results/AREA/NAME.json`, and print the values; the machine is this one if not said."""
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-    ).stdout.strip()
+    """Write `results/AREA/NAME.json`, and print the values.
+
+    Machine, torch and commit are those of this process if not said.
+    """
+    if commit is None:
+        commit = subprocess.run(
+            ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
+        ).stdout.strip()
     names = [Path(word).name if "/" in word else word for word in sys.argv[1:]]
     result = {
         "name": f"{path.parent.name}-{path.stem}",

@@ -23,6 +23,8 @@ def main() -> None:
     parser.add_argument("perplexity", type=Path)
     parser.add_argument("--hardware", required=True)
     parser.add_argument("--data", required=True)
+    parser.add_argument("--commit", help="what the run was made with; the present one if not said")
+    parser.add_argument("--also", type=Path, nargs="*", default=[], help="more of `perplexity`")
     parser.add_argument("-o", "--output", type=Path, required=True)
     arguments = parser.parse_args()
     lines = [json.loads(line) for line in arguments.log.read_text(encoding="utf-8").splitlines()]
@@ -52,9 +54,13 @@ def main() -> None:
                 "fastest": round(max(speeds)),
             },
             "final": json.loads(arguments.perplexity.read_text(encoding="utf-8")),
+            "also": {
+                path.stem: json.loads(path.read_text(encoding="utf-8")) for path in arguments.also
+            },
         },
         hardware=arguments.hardware,
         torch_version=training["versions"]["torch"],
+        commit=arguments.commit,
     )
 
 

@@ -55,21 +55,45 @@ def prepare() -> str:
 
 
 def training() -> str:
-    """A training run on one GPU: speed and the perplexity it ended with."""
-    found = result("pretrain/small-h200")
-    values, final = found["values"], found["values"]["final"]
-    speed, tokens = values["tokens_per_second"], values["curve"][-1]["tokens"]
-    rows = {
-        "model, machine": f"{found['model']}, {found['hardware']}",
-        "text": found["data"],
-        "tokens read": f"{tokens / 1e6:,.0f} M in each direction",
-        "speed, whole step": f"{speed['median']:,} tokens a second (median)",
-        "perplexity, forward / backward": f"{final['forward']:.1f} / {final['backward']:.1f} "
-        f"({final['unknown'] / final['tokens']:.1%} unknown)",
-        "bits per character": f"{final['bits_per_character']:.3f}",
-    }
-    lines = [f"| {name} | {value} |" for name, value in rows.items()]
-    return "\n".join(["| | |", "|---|---|", *lines, ""])
+    """Training runs on one GPU: speed and the perplexity they ended with."""
+    found = [result(f"pretrain/{name}-h200") for name in ("small", "original")]
+
+    def row(name: str, value: Callable[[dict], str]) -> str:
+        return f"| {name} | " + " | ".join(map(value, found)) + " |"
+
+    def final(one: dict, text: str | None = None) -> dict:
+        return one["values"]["also"][text] if text else one["values"]["final"]
+
+    def per_character(one: dict, text: str | None = None) -> str:
+        return f"{final(one, text)['bits_per_character']:.3f}"
+
+    return "\n".join(
+        [
+            row("", lambda one: one["model"]),
+            "|---|---|---|",
+            row("machine", lambda one: one["hardware"]),
+            row("text", lambda one: one["data"]),
+            row(
+                "tokens read in each direction",
+                lambda one: f"{one['values']['curve'][-1]['tokens'] / 1e6:,.0f} M",
+            ),
+            row(
+                "tokens a second, whole step (median)",
+                lambda one: f"{one['values']['tokens_per_second']['median']:,}",
+            ),
+            row(
+                "perplexity, forward / backward",
+                lambda one: f"{final(one)['forward']:.1f} / {final(one)['backward']:.1f}",
+            ),
+            row("unknown", lambda one: f"{final(one)['unknown'] / final(one)['tokens']:.1%}"),
+            row("bits per character", per_character),
+            row(
+                "bits per character, books (another kind of text)",
+                lambda one: per_character(one, "books.valid"),
+            ),
+            "",
+        ]
+    )
 
 
 TABLES: dict[str, Callable[[], str]] = {
