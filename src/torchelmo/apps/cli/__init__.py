@@ -15,6 +15,7 @@ import typer
 
 from torchelmo import __version__
 from torchelmo.apps.cli import (
+    bench,
     console,
     convert,
     embed,
@@ -41,6 +42,7 @@ app.command("perplexity", epilog=perplexity.EXAMPLE)(perplexity.perplexity)
 app.command("prepare", epilog=prepare.EXAMPLE)(prepare.prepare)
 app.command("pretrain", epilog=pretrain.EXAMPLE)(pretrain.pretrain)
 app.command("finetune", epilog=finetune.EXAMPLE)(finetune.finetune)
+app.command("bench", epilog=bench.EXAMPLE)(bench.bench)
 app.command("models", epilog=models.EXAMPLE)(models.models)
 
 # What is wrong with the arguments; typer's own copy of this class has moved between versions.
