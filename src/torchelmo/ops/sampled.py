@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from torchelmo.ops import reference
-from torchelmo.ops.backend import choose, compute_dtype
+from torchelmo.ops.backend import choose, compute_dtype, kind
 
 # Bytes of logits in memory at a time. A CPU works faster on what its caches hold.
 PIECE = {"cpu": 1 << 24, "cuda": 1 << 28}
@@ -168,7 +168,7 @@ def _forward(
 
 def piece(n: int, drawn: int, x: Tensor) -> int:
     """Return how many rows go through at a time: pieces of nearly equal size."""
-    most = max(PIECE["cpu" if x.device.type == "cpu" else "cuda"] // (drawn * x.element_size()), 1)
+    most = max(PIECE["cpu" if kind(x.device) == "cpu" else "cuda"] // (drawn * x.element_size()), 1)
     even = -(-n // max(-(-n // most), 1))
     return min(-(-even // 64) * 64, max(n, 1))  # products like even sizes
 

@@ -67,11 +67,11 @@ def cell_backward(
     dm: Tensor,  # (D, B, H)
     dc: Tensor,  # (D, B, H): of the cell after the step; becomes that of the cell before
     dz: Tensor,  # (D, B, 4H), written
-    sums: object,
+    sums: Tensor,  # (D, 4H), added to
     step: int,
 ) -> None:
     """Make the gradients of the gates and of the cell before."""
-    del sums, step
+    del step
     i, f, g, o = _gates(z, bias, dc)
     before = _kept(c_before, reset)
     raw = f * before + i * g
@@ -86,17 +86,20 @@ def cell_backward(
     dz[..., 2 * cells : 3 * cells] = d * i * (1 - g * g)
     dz[..., 3 * cells :] = dm * squashed * o * (1 - o)
     dc.copy_(_kept(d * f, reset))
+    sums += dz.sum(dim=1, dtype=sums.dtype)  # of one step: a CPU first casts what it sums
 
 
-def bias_sums(dz: Tensor, sizes: Sequence[int]) -> None:
-    """Nothing is summed on the way."""
-    del dz, sizes
+def bias_sums(dz: Tensor, sizes: Sequence[int]) -> Tensor:
+    """Return where the gradient of the bias is summed up step by step, (D, 4H)."""
+    del sizes
+    wide = torch.promote_types(dz.dtype, torch.float32)
+    return dz.new_zeros(dz.shape[0], dz.shape[2], dtype=wide)
 
 
-def bias_gradient(sums: object, dz: Tensor) -> Tensor:
-    """Return the gradient of the bias, (D, 4H), from those of all gates (D, N, 4H)."""
-    del sums
-    return dz.sum(dim=1, dtype=dz.dtype if dz.dtype == torch.float64 else torch.float32)
+def bias_gradient(sums: Tensor, dz: Tensor) -> Tensor:
+    """Return the gradient of the bias, (D, 4H)."""
+    del dz
+    return sums
 
 
 def _gates(z: Tensor, bias: Tensor, like: Tensor) -> list[Tensor]:

@@ -17,7 +17,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-ROWS, CELLS, TIMES = 4, 256, 4  # of a program; rows so many times in the backward pass
+ROWS, CELLS = 4, 256  # of a program of the forward pass
+BACK_ROWS, BACK_CELLS, BACK_WARPS = 8, 512, 2  # ... and of the backward pass
 WIDE = 1024  # values of a program that knows no rows
 
 
@@ -83,55 +84,63 @@ def _cell_backward(
     z, z_d, z_r, bias, before, b_d, b_r, reset, r_d, dm, m_d, m_r, dc, c_d, c_r,
     dz, sums, s_d, s_b, rows, cells, clip,
     RESET: tl.constexpr, CLIP: tl.constexpr, FAST: tl.constexpr,
-    TIMES: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
+    ROWS: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
+    # Row after row, so that bias and sums of a block of cells stay in registers.
     d = tl.program_id(2).to(tl.int64)
-    block = tl.program_id(1)
+    block = tl.program_id(1).to(tl.int64)
     unit = tl.program_id(0) * BC + tl.arange(0, BC)
     ok = unit < cells
     bias += d * 4 * cells + unit
-    of_i, of_f = tl.zeros((BR, BC), tl.float32), tl.zeros((BR, BC), tl.float32)
-    of_g, of_o = tl.zeros((BR, BC), tl.float32), tl.zeros((BR, BC), tl.float32)
-    for part in range(TIMES):  # few rows at a time: all that a row needs stays in registers
-        row = (block * TIMES + part) * BR + tl.arange(0, BR)
-        mask = (row < rows)[:, None] & ok[None, :]
-        wide, column = row.to(tl.int64)[:, None], unit[None, :]
-        old = tl.load(before + d * b_d + wide * b_r + column, mask, 0.0)
-        keep = row < rows
+    i_bias, f_bias = tl.load(bias, ok, 0.0), tl.load(bias + cells, ok, 0.0)
+    g_bias, o_bias = tl.load(bias + 2 * cells, ok, 0.0), tl.load(bias + 3 * cells, ok, 0.0)
+    i_sum, f_sum = tl.zeros((BC,), tl.float32), tl.zeros((BC,), tl.float32)
+    g_sum, o_sum = tl.zeros((BC,), tl.float32), tl.zeros((BC,), tl.float32)
+    z += d * z_d + unit
+    dz += d * z_d + unit
+    before += d * b_d + unit
+    dm += d * m_d + unit
+    dc += d * c_d + unit
+    for row in range(block * ROWS, tl.minimum(block * ROWS + ROWS, rows)):
+        gates = z + row * z_r
+        i = _sigmoid(tl.load(gates, ok, 0.0).to(tl.float32) + i_bias, FAST)
+        f = _sigmoid(tl.load(gates + cells, ok, 0.0).to(tl.float32) + f_bias, FAST)
+        g = _tanh(tl.load(gates + 2 * cells, ok, 0.0).to(tl.float32) + g_bias, FAST)
+        o = _sigmoid(tl.load(gates + 3 * cells, ok, 0.0).to(tl.float32) + o_bias, FAST)
+        old = tl.load(before + row * b_r, ok, 0.0)
+        own = tl.load(dm + row * m_r, ok, 0.0).to(tl.float32)
+        carried = tl.load(dc + row * c_r, ok, 0.0)
+        keep = 1.0
         if RESET:
-            keep = keep & (tl.load(reset + d * r_d + row, row < rows, 0) == 0)
-            old = tl.where(keep[:, None], old, 0.0)
-        i, f, g, o = _gates(z + d * z_d + wide * z_r + column, bias, cells, mask, ok, FAST)
+            keep = tl.where(tl.load(reset + d * r_d + row) == 0, 1.0, 0.0)
+            old = old * keep
         raw = f * old + i * g
         value = raw
         if CLIP:
             value = tl.minimum(tl.maximum(raw, -clip), clip)
         squashed = _tanh(value, FAST)
-        own = tl.load(dm + d * m_d + wide * m_r + column, mask, 0.0).to(tl.float32)
-        carried = dc + d * c_d + wide * c_r + column
-        total = tl.load(carried, mask, 0.0) + own * o * (1 - squashed * squashed)
+        total = carried + own * o * (1 - squashed * squashed)
         if CLIP:
             total = tl.where(tl.abs(raw) > clip, 0.0, total)
-        tl.store(carried, tl.where(keep[:, None], total * f, 0.0), mask)
-        out = dz + d * z_d + wide * z_r + column
+        tl.store(dc + row * c_r, total * f * keep, ok)
         i_grad = total * g * i * (1 - i)
         f_grad = total * old * f * (1 - f)
         g_grad = total * i * (1 - g * g)
         o_grad = own * squashed * o * (1 - o)
-        tl.store(out, i_grad.to(dz.dtype.element_ty), mask)
-        tl.store(out + cells, f_grad.to(dz.dtype.element_ty), mask)
-        tl.store(out + 2 * cells, g_grad.to(dz.dtype.element_ty), mask)
-        tl.store(out + 3 * cells, o_grad.to(dz.dtype.element_ty), mask)
-        # Rows beyond the last have gradients of zero: nothing comes from above, and dm is zero.
-        of_i += i_grad
-        of_f += f_grad
-        of_g += g_grad
-        of_o += o_grad
-    sums += d * s_d + block.to(tl.int64) * s_b + unit
-    tl.store(sums, tl.sum(of_i, axis=0), ok)
-    tl.store(sums + cells, tl.sum(of_f, axis=0), ok)
-    tl.store(sums + 2 * cells, tl.sum(of_g, axis=0), ok)
-    tl.store(sums + 3 * cells, tl.sum(of_o, axis=0), ok)
+        out = dz + row * z_r
+        tl.store(out, i_grad.to(dz.dtype.element_ty), ok)
+        tl.store(out + cells, f_grad.to(dz.dtype.element_ty), ok)
+        tl.store(out + 2 * cells, g_grad.to(dz.dtype.element_ty), ok)
+        tl.store(out + 3 * cells, o_grad.to(dz.dtype.element_ty), ok)
+        i_sum += i_grad
+        f_sum += f_grad
+        g_sum += g_grad
+        o_sum += o_grad
+    sums += d * s_d + block * s_b + unit
+    tl.store(sums, i_sum, ok)
+    tl.store(sums + cells, f_sum, ok)
+    tl.store(sums + 2 * cells, g_sum, ok)
+    tl.store(sums + 3 * cells, o_sum, ok)
 
 
 @triton.jit
@@ -190,6 +199,8 @@ def cell(
     m: Tensor,
 ) -> None:
     """Make the new cell and what goes to the projection."""
+    if c.is_meta:
+        return
     directions, rows, cells = c.shape
     grid = (triton.cdiv(cells, CELLS), triton.cdiv(rows, ROWS), directions)
     _cell[grid](
@@ -201,7 +212,7 @@ def cell(
 
 def settle(y: Tensor, clip: float | None, following: Tensor | None, reset: Tensor | None) -> None:
     """Clip the projection, and hand it to the next step's rows."""
-    if clip is None and following is None:
+    if (clip is None and following is None) or y.is_meta:
         return
     directions, rows, width = y.shape
     there = y if following is None else following
@@ -222,6 +233,8 @@ def unsettle(
     dp: Tensor,
 ) -> None:
     """Make the gradient of the projection before its clip."""
+    if y.is_meta:
+        return
     directions, rows, width = y.shape
     if dy is not None and dy.stride(2) != 1:
         dy = dy.contiguous()
@@ -247,21 +260,23 @@ def cell_backward(
     step: int,
 ) -> None:
     """Make the gradients of the gates and of the cell before."""
+    if dc.is_meta:
+        return
     directions, rows, cells = dc.shape
     part = sums[step]  # (D, blocks, 4H)
-    grid = (triton.cdiv(cells, CELLS), part.shape[1], directions)
+    grid = (triton.cdiv(cells, BACK_CELLS), part.shape[1], directions)
     _cell_backward[grid](
         z, *z.stride()[:2], bias, c_before, *c_before.stride()[:2], *_marks(reset),
         dm, *dm.stride()[:2], dc, *dc.stride()[:2], dz, part, *part.stride()[:2],
         rows, cells, clip or 0.0,
         RESET=reset is not None, CLIP=clip is not None, FAST=_fast(z),
-        TIMES=TIMES, BR=ROWS, BC=CELLS,
+        ROWS=BACK_ROWS, BC=BACK_CELLS, num_warps=BACK_WARPS,
     )  # fmt: skip
 
 
 def bias_sums(dz: Tensor, sizes: Sequence[int]) -> list[Tensor]:
     """Return, for each step, where the sums of blocks of rows go, (D, blocks, 4H)."""
-    blocks = [triton.cdiv(size, ROWS * TIMES) for size in sizes]
+    blocks = [triton.cdiv(size, BACK_ROWS) for size in sizes]
     whole = dz.new_empty(dz.shape[0], sum(blocks), dz.shape[2], dtype=torch.float32)
     return list(whole.split(blocks, dim=1))
 

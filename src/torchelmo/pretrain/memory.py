@@ -4,6 +4,10 @@ A step is run on tensors that have shapes but no memory: forward, backward, and 
 a validation. What they would allocate and free is counted as it happens, so the estimate follows
 the network's code. Autocast passes such tensors by; its casts before matrix products are made here.
 
+On a GPU the step is the padded one, and where it is recorded as a graph (see `graphs`), all that it
+needs at its peak stays with the graph: what validation needs comes on top. Not counted is that the
+first step of another size runs in the ordinary way, for a moment, beside the graphs that are there.
+
 Counted are the tensors of one process. torch itself takes some 0.3 GB of the machine's memory, and
 about as much of a GPU's, beside them.
 """
@@ -15,7 +19,7 @@ import sys
 import weakref
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing, nullcontext
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -33,12 +37,14 @@ from torchelmo.config import ElmoConfig
 from torchelmo.errors import InputError
 from torchelmo.nn.bilm import BiLM, Direction
 from torchelmo.nn.softmax import make_softmax
+from torchelmo.ops.backend import meta_as
 from torchelmo.perplexity import STEPS, STREAMS, WORDS
 from torchelmo.pretrain.corpus import Corpus
-from torchelmo.pretrain.feed import Feed
+from torchelmo.pretrain.feed import ON_DEVICE, Feed
+from torchelmo.pretrain.graphs import padded
 from torchelmo.pretrain.objective import Dropout, LanguageModel, Negatives, Side, Step
 from torchelmo.pretrain.recipe import Recipe
-from torchelmo.scoring import log_softmax
+from torchelmo.scoring import CPU_PIECE, GPU_PIECE, log_softmax
 
 META = torch.device("meta")
 LOOK = 6  # steps of a corpus, among which the one with the most distinct words counts
@@ -46,8 +52,9 @@ LOOK = 6  # steps of a corpus, among which the one with the most distinct words 
 # as in English Wikipedia.
 HEAPS, GROWTH = 2.0, 0.79
 SPELT = ((8, 0.5), (12, 0.4), (16, 0.09), (24, 0.01))
-# What an allocator holds beyond the tensors that come and go: glibc's heap is full of holes.
-HOLES = {"cpu": 0.42, "cuda": 0.05}
+# What an allocator holds beyond the tensors that come and go: glibc's heap is full of holes. The
+# share of a CPU is that of the runs in results/pretrain/memory.json.
+HOLES = {"cpu": 0.15, "cuda": 0.05}
 
 
 @dataclass(frozen=True)
@@ -58,9 +65,10 @@ class Memory:
     optimizer: int  # what is remembered of each parameter
     token: int  # kept for the backward pass: the character CNN of the distinct words
     lstm: int  # ... the LSTMs of both directions
-    softmax: int  # ... logits
+    softmax: int  # ... the softmax, with the gradients that it makes on the way forward
     gradients: int  # gradients, and what backward pass, optimizer or validation need for a moment
-    slack: int  # lost between tensors by the allocator
+    slack: int  # lost between tensors by the allocator, or withheld from validation by a graph
+    table: int  # spellings of the corpus's words, if the device keeps them
     words: int  # distinct words in the step
 
     @property
@@ -71,7 +79,7 @@ class Memory:
     @property
     def total(self) -> int:
         """All parts together."""
-        fixed = self.parameters + self.optimizer
+        fixed = self.parameters + self.optimizer + self.table
         return fixed + self.activations + self.gradients + self.slack
 
 
@@ -83,6 +91,7 @@ def estimate(
     rows: int | None = None,
     words: int | None = None,
     step: Step | None = None,
+    table: int = 0,
     device: str = "cpu",
     world: int = 1,
 ) -> Memory:
@@ -95,13 +104,17 @@ def estimate(
         rows: of the batch, in this process; all of them divided by the processes if None.
         words: distinct words in a step; as many as English text would have if None.
         step: a real step without memory, in place of `rows` and `words`: see `first_step`.
+        table: bytes of the corpus's table of spellings.
         device: its type.
         world: processes that train together.
     """
+    cuda = device == "cuda"
     if step is None:
         rows = rows or max(recipe.train.batch // world, 1)
         step = _made_up_step(config, recipe, vocabulary, rows, words)
-    with _Count() as count:
+    distinct = _distinct(step)
+    step = padded(step) if cuda else step
+    with meta_as(device), _Count() as count:
         with META:
             model = LanguageModel(
                 BiLM(config),
@@ -115,15 +128,20 @@ def estimate(
         parameters = _bytes(model.parameters())
         count.mark_phases(model.bilm)
         kept, peak = _train(count, model, recipe, step)
-        validation = _validate(count, model)
+        validation = _validate(count, model, CPU_PIECE if device == "cpu" else GPU_PIECE)
     trained = [p for p in model.parameters() if p.requires_grad]
     gradients, largest = _bytes(trained), max(_bytes([p]) for p in trained)
-    states = gradients * (2 if recipe.train.optimizer == "adamw" else 1)
-    # Adagrad's roots and scaled gradients: of all parameters together on a GPU, else one by one.
-    together = device == "cuda" and recipe.train.optimizer == "adagrad"
-    update = 2 * (gradients if together else largest)
-    files = states if device == "cpu" else 0  # made in memory before they are written
-    peak = max(peak, parameters + gradients + max(update, validation, files))
+    adamw = recipe.train.optimizer == "adamw"
+    states = gradients * (2 if adamw else 1)
+    # Adagrad makes all its moves at once, AdamW one by one, or on a GPU none.
+    update = gradients if not adamw else 0 if cuda else 2 * largest
+    peak = max(peak, parameters + gradients + update)
+    slack = HOLES.get(device, 0.0) * (peak - parameters)
+    if cuda and world == 1 and recipe.train.accumulate == 1 and model.softmax.capturable:
+        slack += validation
+    else:
+        files = states if device == "cpu" else 0  # made in memory before they are written
+        peak = max(peak, parameters + gradients + max(validation, files))
     if world > 1:
         peak += gradients  # exchanged from a copy
     return Memory(
@@ -133,8 +151,9 @@ def estimate(
         lstm=kept["lstm"],
         softmax=kept["softmax"],
         gradients=peak - parameters - kept.total(),
-        slack=round(HOLES.get(device, 0.0) * (peak - parameters)),
-        words=_distinct(step),
+        slack=round(slack),
+        table=table if device != "cpu" and table <= ON_DEVICE else 0,
+        words=distinct,
     )
 
 
@@ -199,13 +218,15 @@ def _train(
 ) -> tuple[Counter[str], int]:
     """Return what is kept after the forward pass, and the peak until the backward pass ends."""
     kept: Counter[str] = Counter()
+    low = recipe.train.precision == "bf16"
     count.peak = count.live.total()
     memory = {
         name: model.bilm.zero_memory(side.index.shape[1]) for name, side in step.sides.items()
     }
     for _ in range(min(recipe.train.accumulate, 2)):  # later ones find gradients that are there
         before = Counter(count.live)
-        with _LowPrecision() if recipe.train.precision == "bf16" else nullcontext():
+        # Our operations ask whether autocast is on, and turn it off in themselves.
+        with _LowPrecision(), torch.autocast("cpu", torch.bfloat16, enabled=low):
             losses, _ = model(step, memory)
             loss = torch.stack(list(losses.values())).mean()
         kept = count.live - before
@@ -215,7 +236,7 @@ def _train(
     return kept, count.peak
 
 
-def _validate(count: _Count, model: LanguageModel) -> int:
+def _validate(count: _Count, model: LanguageModel, piece: int) -> int:
     """Return the peak of validation beyond what is held anyway."""
     config, before = model.bilm.config, count.live.total()
     count.peak = before
@@ -225,7 +246,7 @@ def _validate(count: _Count, model: LanguageModel) -> int:
             longest = config.characters.max_characters
             model.bilm.token(torch.ones(words, longest, dtype=torch.long), None)
         hidden = torch.zeros(STREAMS * STEPS, config.lstm.projection)
-        log_softmax(model.softmax, hidden, torch.zeros(len(hidden), dtype=torch.long))
+        log_softmax(model.softmax, hidden, torch.zeros(len(hidden), dtype=torch.long), piece)
     return count.peak - before
 
 
@@ -284,23 +305,9 @@ class _Count(TorchDispatchMode):
 
 
 class _LowPrecision(TorchFunctionMode):
-    """Casts what enters a matrix product to bf16, parameters once, as autocast does."""
+    """Casts what enters a matrix product to bf16, as autocast does."""
 
-    products = frozenset({F.linear, torch.addmm, torch.matmul, Tensor.matmul, Tensor.__matmul__})
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._cast: dict[Tensor, Tensor] = {}
-        self._autocast = torch.autocast("cpu", torch.bfloat16)  # operations of ours ask for it
-
-    def __enter__(self) -> _LowPrecision:
-        self._autocast.__enter__()
-        super().__enter__()  # type: ignore[no-untyped-call]
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        super().__exit__(*error)  # type: ignore[no-untyped-call]
-        self._autocast.__exit__(*error)
+    products = frozenset({F.linear, torch.matmul, Tensor.matmul, Tensor.__matmul__})
 
     def __torch_function__(
         self,
@@ -309,16 +316,9 @@ class _LowPrecision(TorchFunctionMode):
         args: Sequence[object] = (),
         kwargs: Mapping[str, object] | None = None,
     ) -> object:
-        if func in self.products:
-            args = [self._lower(x) if isinstance(x, Tensor) else x for x in args]
+        if func in self.products and torch.is_autocast_enabled("cpu"):
+            args = [x.to(torch.bfloat16) if isinstance(x, Tensor) else x for x in args]
         return func(*args, **(kwargs or {}))
-
-    def _lower(self, x: Tensor) -> Tensor:
-        if not x.is_leaf or not x.requires_grad:
-            return x.to(torch.bfloat16)
-        if x not in self._cast:
-            self._cast[x] = x.to(torch.bfloat16)
-        return self._cast[x]
 
 
 def _made_up_step(

@@ -194,9 +194,9 @@ def training_memory(made: Report) -> dict[str, Needed]:
             config = recipe.config(corpus.config, made.vocabulary)
         except InputError:  # words are cut shorter than this network's filters are wide
             continue
-        step = first_step(corpus, recipe)
-        size = estimate(config, recipe, made.vocabulary, step=step, device=device).total
-        found[name] = {"device": device, "batch": recipe.train.batch, "bytes": size}
+        step, table = first_step(corpus, recipe), corpus.characters.nbytes
+        needed = estimate(config, recipe, made.vocabulary, step=step, table=table, device=device)
+        found[name] = {"device": device, "batch": recipe.train.batch, "bytes": needed.total}
     return found
 
 

@@ -153,6 +153,7 @@ def _check_memory(
         recipe,
         corpus.vocabulary_size,
         step=memory.first_step(corpus, recipe, rank=rank, world=world),
+        table=corpus.characters.nbytes,
         device=device.type,
         world=world,
     )
