@@ -83,7 +83,7 @@ def test_memory_for_training(run, tmp_path, monkeypatch):
     assert 2e10 > needed["small"]["bytes"] > 3 * 4 * small
     assert 2e10 > needed["original"]["bytes"] > 2 * 4 * original
 
-    def stand_in(config, recipe, vocabulary, *, step, device):
+    def stand_in(config, recipe, vocabulary, *, step, **_):
         assert vocabulary == found["vocabulary"]
         assert config.lstm.cells == {1024: 1024, 384: 4096}[step.sides["forward"].index.shape[1]]
         return SimpleNamespace(total=recipe.train.batch * 10**7)
