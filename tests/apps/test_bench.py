@@ -23,6 +23,7 @@ TINY = Plan(
     repeat=2,
     singles=3,
     sizes=(100, 200),
+    lengths=(5, 20),
     train=training.Run(batch=4, unroll=5, blocks=2, negatives=16, tokens=400),
     limit_size=32,
 )
@@ -135,7 +136,7 @@ def test_arithmetic_without_characters_or_projection():
 
 
 def test_every_part_is_measured(values):
-    assert set(values) == {"text", "mflop", "memory", *PARTS} - {"peers"}
+    assert set(values) == {"load", "text", "mflop", "memory", *PARTS} - {"peers"}
     assert values["text"]["tokens"] == 200
     assert [(r["words"], r["batch_tokens"], r["to"]) for r in values["embed"]] == [
         ("cold", 64, "host"),
@@ -145,10 +146,15 @@ def test_every_part_is_measured(values):
     ]
     assert set(values["limits"]) == {"float32", "bf16", "copy"}
     assert set(values["latency"]) == {"cold", "seen"}
-    assert [row["tokens"] for row in values["scale"]] == [100, 200]
+    scale = values["scale"]
+    assert [row["tokens"] for row in scale["embed"]] == [100, 200]
+    assert [row["tokens"] for row in scale["prepare"]] == [100, 200]
+    assert [row["words"] for row in scale["sentence"]] == [5, 20]
     (train,) = values["train"]
     assert (train["precision"], train["steps"], train["negatives"]) == ("float32", 2, 16)
-    assert all(number > 0 for number in numbers(values))
+    assert all(
+        number > 0 for key, part in values.items() if key != "load" for number in numbers(part)
+    )
 
 
 def test_speeds_agree_with_each_other(values):
@@ -180,7 +186,7 @@ def test_parts_that_are_not_asked_for_are_left_out():
     asked = []
     values = measure(tiny_model(), plan, CPU, text=[["a", "heron"]], note=asked.append)
     assert asked == ["latency"]
-    assert set(values) == {"text", "mflop", "latency"}
+    assert set(values) == {"load", "text", "mflop", "latency"}
     assert values["text"] == {"sentences": 1, "tokens": 2, "distinct": 2}
 
 
@@ -221,9 +227,10 @@ def test_table_and_json_agree(result):
     assert report._number(found["latency"]["cold"]["median_ms"]) in shown
     assert report._number(found["train"][0]["median"]) in shown
     assert report._number(found["limits"]["copy"]) in shown
-    assert report._number(found["scale"][1]["microseconds_per_token"]) in shown
+    for rows in found["scale"].values():
+        assert report._number(rows[1]["microseconds_per_token"]) in shown
     titles = [line for line in shown.splitlines()[3:] if line and not line.startswith(" ")]
-    assert len(titles) == len(PARTS)  # memory has a block, there are no peers
+    assert len(titles) == len(PARTS) + 1  # memory has a block, scale two; there are no peers
 
 
 def test_a_result_has_the_fields_of_results(result):
@@ -245,7 +252,7 @@ def test_the_picture_has_a_bar_for_each_speed(result):
 STAND_IN = """
 import json, sys
 from torchelmo.elmo import Elmo
-name, folder, text, threads, device = sys.argv[1:]
+name, folder, text, batch, threads, device = sys.argv[1:]
 lines = open(text, encoding="utf-8").read().splitlines()
 elmo = Elmo.from_pretrained(folder, device=device)
 answer = {"version": "1 (a stand-in)"}
@@ -274,11 +281,16 @@ def test_beside_a_peer(tmp_path, monkeypatch):
     script.write_text(textwrap.dedent(STAND_IN), encoding="utf-8")
     monkeypatch.setattr(peer, "__file__", str(script))
     plan = dataclasses.replace(
-        TINY, parts=("peers",), pythons={"allennlp": sys.executable}, singles=4
+        TINY,
+        parts=("peers",),
+        pythons={"allennlp": sys.executable},
+        singles=4,
+        peer_batches=(2, 8),
     )
     values = measure(long_enough(), plan, CPU)
-    ours, other = values["peers"]
-    assert (ours["name"], other["name"]) == ("torchelmo", "allennlp")
+    ours, other, larger = values["peers"]
+    assert (ours["name"], other["name"], larger["name"]) == ("torchelmo", "allennlp", "allennlp")
+    assert (other["batch"], larger["batch"]) == (2, 8)
     assert other["version"] == "1 (a stand-in)"
     assert other["tokens_per_second"] == other["median"] == 200 / 4
     assert other["latency"] == {"median_ms": 500.0, "p90_ms": 500.0}
@@ -295,7 +307,7 @@ def test_beside_a_peer(tmp_path, monkeypatch):
 
 def test_a_peer_that_fails_says_why(tmp_path):
     with pytest.raises(InputError, match=r"--peer allennlp stopped: FileNotFoundError: .*text"):
-        peers.Peer("allennlp", sys.executable, tmp_path / "model", tmp_path / "text", 1, "cpu")
+        peers.Peer("allennlp", sys.executable, tmp_path / "model", tmp_path / "text", 32, "cpu")
 
 
 def test_a_peer_is_timed_batch_by_batch():
@@ -326,7 +338,7 @@ def test_command(run, model_folder, tmp_path):
     assert found["model"] == "tiny, 12/6"
     assert found["command"].startswith("torchelmo bench --model tiny --tokens 150")
     assert found["data"].startswith("made-up text: ")
-    assert set(found["values"]) == {"text", "mflop", "memory", *only.split(",")}
+    assert set(found["values"]) == {"load", "text", "mflop", "memory", *only.split(",")}
     assert (tmp_path / "a.svg").read_text(encoding="utf-8").startswith("<svg ")
     assert not list(tmp_path.glob("**/*.tmp"))
 

@@ -159,7 +159,25 @@ def milliseconds(times: Sequence[float]) -> dict[str, float]:
     return {"median_ms": 1e3 * statistics.median(ordered), "p90_ms": 1e3 * ninth}
 
 
-def scaling(
+def by_length(
+    model: Model, lengths: Sequence[int], tokens: int, device: torch.device, seed: int = 0
+) -> Iterator[dict[str, float]]:
+    """Yield what a token costs in texts of as many tokens, in ever longer sentences."""
+    setting = Setting()
+    for length in lengths:
+        made = Text(seed)
+        text = [made.sentence(length) for _ in range(-(-tokens // length))]
+        measured = Measured(setting)
+        one_round(measured, model, text, device)
+        count = length * len(text)
+        yield {
+            "words": length,
+            "microseconds_per_token": 1e6 * measured.cold[0] / count,
+            "seen": 1e6 * measured.seen[0] / count,
+        }
+
+
+def by_size(
     model: Model, sizes: Sequence[int], device: torch.device, seed: int = 0
 ) -> Iterator[dict[str, float]]:
     """Yield what a token costs, and the memory, for ever longer texts that are never held whole."""

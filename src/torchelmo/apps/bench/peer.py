@@ -1,8 +1,9 @@
 """Runs another ELMo program in an interpreter that has it: started as a script, by its path.
 
-    PYTHON peer.py allennlp|simple_elmo FOLDER TEXT THREADS DEVICE
+    PYTHON peer.py allennlp|simple_elmo FOLDER TEXT BATCH THREADS DEVICE
 
-FOLDER holds options.json and weights.hdf5, TEXT a tokenised sentence a line. The model is loaded
+FOLDER holds options.json and weights.hdf5, TEXT a tokenised sentence a line; BATCH is the largest
+one that will be asked for. The model is loaded
 once; a line of JSON then answers each line of standard input:
 
     {"batch": 32}               all sentences, sorted by length, so many at a time
@@ -173,15 +174,14 @@ LOADERS = {"allennlp": load_allennlp, "simple_elmo": load_simple_elmo}
 
 def main() -> None:
     """Load the program that the arguments name, and answer."""
-    name, folder, text, threads, device = sys.argv[1:]
+    name, folder, text, batch, threads, device = sys.argv[1:]
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what the program prints is no answer
     lines = Path(text).read_text(encoding="utf-8").splitlines()
     sentences = [line.split() for line in lines]
-    program = LOADERS[name](Path(folder), 32, int(threads), device)
+    program = LOADERS[name](Path(folder), int(batch), int(threads), device)
     longest = sorted(sentences, key=len)[-64:]
-    for start in range(0, len(longest), 32):  # not timed
-        program.embed(longest[start : start + 32])
+    timed(program, longest, min(32, int(batch)))  # sets up what a first call does
     answer: dict[str, object] = {"version": program.version}
     while True:
         print(json.dumps(answer), file=answers, flush=True)

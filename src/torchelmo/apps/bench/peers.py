@@ -13,6 +13,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
+from itertools import product
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -20,6 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from torchelmo.apps.bench import machine
 from torchelmo.apps.bench import peer as runner
 from torchelmo.apps.bench.embedding import Measured, Sentences, Setting, latency, one_round
 from torchelmo.apps.bench.embedding import milliseconds as in_milliseconds
@@ -31,7 +33,6 @@ from torchelmo.formats import bilm_tf
 from torchelmo.formats.model import Model
 
 NAMES = tuple(runner.LOADERS)
-BATCH = 32  # sentences of a peer's batch, sorted by length
 
 
 def parse(items: Sequence[str]) -> dict[str, str]:
@@ -55,12 +56,14 @@ class Peer:
     """A program at work in another interpreter."""
 
     def __init__(
-        self, name: str, python: str, folder: Path, text: Path, threads: int, device: str
+        self, name: str, python: str, folder: Path, text: Path, batch: int, device: str
     ) -> None:
         """Start it, and wait until its model is loaded."""
+        threads = torch.get_num_threads()
         self.name = name
         self._said = folder.with_name(f"{name}.log")
-        line = [python, runner.__file__, name, str(folder), str(text), str(threads), device]
+        numbers = [str(batch), str(threads)]
+        line = [python, runner.__file__, name, str(folder), str(text), *numbers, device]
         with self._said.open("w", encoding="utf-8") as said:
             self._process = subprocess.Popen(
                 line,
@@ -118,10 +121,13 @@ def beside(
     pythons: dict[str, str],
     device: torch.device,
     *,
+    batches: Sequence[int] = (32,),
     repeat: int = 3,
     singles: int = 30,
 ) -> list[dict[str, object]]:
     """Return a row a program, torchelmo first: tokens a second, one sentence's time, memory.
+
+    A peer takes so many sentences at a time, sorted by length, and has a row for each such batch.
 
     `times` says how many times as fast torchelmo is, by the medians: cold, with words seen, and in
     the time of one sentence. `difference` is the largest one between a number of the peer's layers
@@ -134,32 +140,33 @@ def beside(
         bilm_tf.write(model, folder / "model")
         lines = folder / "text.txt"
         lines.write_text("".join(" ".join(words) + "\n" for words in text), encoding="utf-8")
-        threads = torch.get_num_threads()
         running = [
             stack.enter_context(
-                Peer(name, python, folder / "model", lines, threads, device.type),
+                Peer(name, python, folder / "model", lines, max(batches), device.type),
             )
             for name, python in pythons.items()
         ]
-        seconds: dict[str, list[float]] = {one.name: [] for one in running}
+        seconds: dict[tuple[str, int], list[float]] = {}
         held: dict[str, float | None] = {}
+        machine.reset_peak(device)
         for _ in range(repeat):
             one_round(ours, model, text, device)
-            for one in running:
-                answer = one.ask(batch=BATCH)
-                seconds[one.name].append(answer["seconds"])
+            for one, batch in product(running, batches):
+                answer = one.ask(batch=batch)
+                seconds.setdefault((one.name, batch), []).append(answer["seconds"])
                 held[one.name] = answer["peak_mb"]
         alone = latency(model, text[:singles], device)
         (layers,) = Elmo(model).to(device).layers([text[0]])
-        rows = [_ours(ours, tokens, alone)]
-        for one in running:
-            times = Times(seconds[one.name])
+        rows = [{**_ours(ours, tokens, alone), **machine.peak(device)}]
+        for one, batch in product(running, batches):
+            times = Times(seconds[one.name, batch])
             single = in_milliseconds(one.ask(batch=1, limit=singles)["each"])
             found = np.array(one.ask(vectors=0)["vectors"], dtype=np.float32)
             rows.append(
                 {
                     "name": one.name,
                     "version": one.version,
+                    "batch": batch,
                     "tokens_per_second": tokens / times.best,
                     "median": tokens / times.median,
                     "latency": single,

@@ -114,11 +114,18 @@ def table(result: Values) -> str:
             rows.append([row["precision"], *size, *speeds, _share(row), _held(row)])
         blocks.append(_block("training, whole steps", rows))
     if "scale" in values:
-        rows = [["tokens", "distinct", "us a token", "peak MB"]]
-        for row in values["scale"]:
+        scale = values["scale"]
+        rows = [["tokens", "distinct", "us a token", "peak MB", "us to prepare", "peak MB"]]
+        for row, made in zip(scale["embed"], scale["prepare"], strict=True):
             counts = [f"{row['tokens']:,}", f"{row['distinct']:,}"]
-            rows.append([*counts, _number(row["microseconds_per_token"]), _held(row)])
+            costs = [[_number(x["microseconds_per_token"]), _held(x)] for x in (row, made)]
+            rows.append([*counts, *costs[0], *costs[1]])
         blocks.append(_block("ever longer text", rows))
+        rows = [["words", "us a token", "seen"]]
+        for row in scale["sentence"]:
+            cells = [_number(row[key]) for key in ("microseconds_per_token", "seen")]
+            rows.append([f"{row['words']:,}", *cells])
+        blocks.append(_block("ever longer sentences", rows))
     if "peers" in values:
         blocks.append(_block("beside other programs, by turns", list(_peer_rows(values["peers"]))))
     return "\n\n".join(blocks)
@@ -130,21 +137,28 @@ def _peer_rows(rows: Sequence[Values]) -> Iterator[list[str]]:
         speeds = [_number(row["tokens_per_second"]), _number(row["median"])]
         single = _number(row["latency"]["median_ms"])
         if "times" not in row:
-            yield [f"{row['name']}, cold", *speeds, single, "", "", ""]
+            yield [f"{row['name']}, cold", *speeds, single, _held(row), "", ""]
             speeds = [_number(row["seen"][key]) for key in ("tokens_per_second", "median")]
             single = _number(row["latency_seen"]["median_ms"])
             yield [f"{row['name']}, seen", *speeds, single, "", "", ""]
             continue
         times = row["times"]
         said = ", ".join(f"{times[key]:.2f}x {key}" for key in ("cold", "seen", "latency"))
-        yield [row["name"], *speeds, single, _held(row), said, f"{row['difference']:.1e}"]
+        yield [
+            f"{row['name']}, {row['batch']}",
+            *speeds,
+            single,
+            _held(row),
+            said,
+            f"{row['difference']:.1e}",
+        ]
 
 
 def chart(result: Values) -> str:
     """Return a picture: tokens a second as bars, and what a token costs in ever longer text."""
     values = result["values"]
     bars = list(_bars(values))
-    scale = values.get("scale", [])
+    scale = values.get("scale", {}).get("embed", [])
     below = TOP + BAR * len(bars) + 30
     height = below + (170 if scale else 0)
     parts = [
@@ -179,7 +193,7 @@ def _bars(values: Values) -> Iterator[tuple[str, float, str]]:
         yield f"train, {row['precision']}", row["tokens_per_second"], COLOUR
     for row in values.get("peers", ()):
         if "times" in row:
-            yield f"{row['name']}, embed", row["tokens_per_second"], OTHER
+            yield f"{row['name']}, embed, {row['batch']} at a time", row["tokens_per_second"], OTHER
 
 
 def _curve(scale: Sequence[Values], top: int) -> Iterator[str]:

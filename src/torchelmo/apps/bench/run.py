@@ -28,6 +28,8 @@ class Plan:
     repeat: int = 3
     singles: int = 30  # sentences that go one at a time
     sizes: Sequence[int] = (1000, 10_000)  # of the texts of `scale`
+    lengths: Sequence[int] = (8, 64, 512)  # of their sentences
+    peer_batches: Sequence[int] = (32,)  # sentences of a peer's batch
     precisions: Sequence[training.Precision] = ("float32",)
     train: training.Run = field(default_factory=training.Run)
     limit_size: int | None = None  # of the matrices; None: by device
@@ -46,6 +48,7 @@ def quick(device: torch.device) -> Plan:
         precisions=("float32", "bf16"),
         train=training.Run(batch=1024, steps=20, tokens=2_000_000),
         singles=100,
+        peer_batches=(32, 256),
     )
 
 
@@ -57,6 +60,7 @@ def full(device: torch.device) -> Plan:
             batch_tokens=(256, 512, None, 4096),
             repeat=5,
             singles=200,
+            lengths=(8, 32, 128, 512, 2048),
             sizes=(1000, 10_000, 100_000, 1_000_000),
             train=training.Run(steps=4, blocks=5, tokens=1_000_000),
         )
@@ -68,6 +72,7 @@ def full(device: torch.device) -> Plan:
         sizes=(1000, 10_000, 100_000, 1_000_000, 10_000_000),
         train=training.Run(batch=1024, steps=50, blocks=6, tokens=5_000_000),
         singles=500,
+        lengths=(8, 32, 128, 512, 2048),
     )
 
 
@@ -89,6 +94,7 @@ def measure(
     distinct = {word for words in text for word in words}
     tokens = sum(map(len, text))
     found: Values = {
+        "load": machine.load(),
         "text": {"sentences": len(text), "tokens": tokens, "distinct": len(distinct)},
         "mflop": {
             "per_token": arithmetic.per_token(config) / 1e6,
@@ -109,7 +115,12 @@ def measure(
         found["latency"] = embedding.latency(model, text[: plan.singles], device)
     if "scale" in plan.parts:
         note("scale")
-        found["scale"] = list(embedding.scaling(model, plan.sizes, device, plan.seed))
+        tokens = min(plan.tokens, 4096)
+        found["scale"] = {
+            "embed": list(embedding.by_size(model, plan.sizes, device, plan.seed)),
+            "prepare": list(training.preparing(plan.sizes, plan.seed)),
+            "sentence": list(embedding.by_length(model, plan.lengths, tokens, device, plan.seed)),
+        }
     if "train" in plan.parts:
         note("train")
         found["train"] = [
@@ -119,7 +130,13 @@ def measure(
     if "peers" in plan.parts and plan.pythons:
         note("peers")
         found["peers"] = peers.beside(
-            model, text, plan.pythons, device, repeat=plan.repeat, singles=plan.singles
+            model,
+            text,
+            plan.pythons,
+            device,
+            batches=plan.peer_batches,
+            repeat=plan.repeat,
+            singles=plan.singles,
         )
     if "limits" in plan.parts:
         note("limits")

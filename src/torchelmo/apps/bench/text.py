@@ -32,9 +32,10 @@ class Text:
         while self.tokens < end:
             first, second = self._rng.random(2)
             length = int(-MEAN / 2 * np.log((1 - first) * (1 - second))) + 1
-            yield self._sentence(min(length, LONGEST, end - self.tokens))
+            yield self.sentence(min(length, LONGEST, end - self.tokens))
 
-    def _sentence(self, length: int) -> list[str]:
+    def sentence(self, length: int) -> list[str]:
+        """Return the next sentence, of so many words."""
         places = self.tokens + np.arange(1, length + 1)
         fresh = self._rng.random(length) < HEAPS * GROWTH * places ** (GROWTH - 1)
         fresh[0] |= self.types == 0

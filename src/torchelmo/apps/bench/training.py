@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import tempfile
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -39,14 +41,34 @@ class Run:
         return self.batch * self.unroll
 
 
-def make_corpus(folder: Path, tokens: int, seed: int = 0) -> Corpus:
-    """Prepare a made-up text."""
+def write_text(folder: Path, tokens: int, seed: int = 0) -> Path:
+    """Write a made-up text; return its file."""
     source = folder / "text.txt"
     with source.open("w", encoding="utf-8") as file:
         file.writelines(" ".join(words) + "\n" for words in Text(seed).sentences(tokens))
+    return source
+
+
+def _prepare(source: Path) -> Path:
     options = PrepareOptions(tokenizer="whitespace", sentences="lines", valid_share=0.0)
-    prepare([source], folder / "corpus", options, workers=1)
-    return Corpus.open(folder / "corpus")
+    corpus = source.with_name("corpus")
+    prepare([source], corpus, options, workers=1)
+    return corpus
+
+
+def preparing(sizes: Sequence[int], seed: int = 0) -> Iterator[dict[str, float]]:
+    """Yield what a token of ever larger corpora costs to prepare, on one core, and the memory."""
+    device = torch.device("cpu")
+    for size in sizes:
+        with tempfile.TemporaryDirectory(prefix="torchelmo-") as scratch:
+            source = write_text(Path(scratch), size, seed)
+            machine.reset_peak(device)
+            seconds = machine.clock(partial(_prepare, source), device)
+        yield {
+            "tokens": size,
+            "microseconds_per_token": 1e6 * seconds / size,
+            **machine.peak(device),
+        }
 
 
 def training(
@@ -58,7 +80,7 @@ def training(
     """
     with tempfile.TemporaryDirectory(prefix="torchelmo-") as scratch:
         folder = Path(scratch)
-        corpus = make_corpus(folder, run.tokens)
+        corpus = Corpus.open(_prepare(write_text(folder, run.tokens)))
         # Distinct negatives are drawn: of a small vocabulary there are only so many.
         negatives = min(run.negatives, max(corpus.vocabulary_size // 3, 1))
         train = TrainRecipe(

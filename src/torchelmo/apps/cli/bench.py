@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -86,7 +87,7 @@ def bench(
 
     import torch
 
-    from torchelmo.apps.bench import peers, report, run
+    from torchelmo.apps.bench import machine, peers, report, run
     from torchelmo.elmo import pick_device
 
     found = pick_device(device)
@@ -103,6 +104,9 @@ def bench(
     if threads is not None:
         torch.set_num_threads(threads)
     loaded = _load(model, offline)
+    load, cores = machine.load(), os.cpu_count() or 1
+    if load is not None and load > 0.5 * cores and found.type == "cpu":
+        console.warn(f"other work is going on here (load {load:.1f} on {cores} cores): it counts")
     values = _measure(loaded, plan, found, sentences)
     facts = values["text"]
     source = "made-up text" if text is None else text.name
