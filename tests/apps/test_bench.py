@@ -13,6 +13,7 @@ from torchelmo.apps.bench.run import PARTS, Plan, full, measure, quick
 from torchelmo.apps.bench.text import Text, word
 from torchelmo.apps.cli import bench
 from torchelmo.config import CharacterConfig, ElmoConfig, LstmConfig, WordConfig
+from torchelmo.elmo import Elmo
 from torchelmo.errors import InputError
 from torchelmo.formats import native
 
@@ -172,6 +173,24 @@ def test_an_embedder_has_seen_no_word_of_the_text():
     elmo = embedding.fresh(tiny_model(), CPU, embedding.Setting(), text)
     words = {word for words in text for word in words}
     assert not words & set(elmo.encoder._cache.slots)
+
+
+def test_each_precision_is_measured_where_there_are_several(monkeypatch):
+    asked = []
+
+    def stand_in(model, **options):
+        asked.append(options)
+        return Elmo(model)
+
+    monkeypatch.setattr(embedding, "Elmo", stand_in)
+    monkeypatch.setattr(embedding, "precisions", lambda device: ("float32", "bf16"))
+    text = list(Text().sentences(60))
+    rows = embedding.throughput(tiny_model(), text, CPU, batch_tokens=(64, None), repeat=1)
+    kinds = [(row["precision"], row["batch_tokens"]) for row in rows[::2]]
+    assert kinds == [("float32", 64), ("float32", None), ("bf16", None)]
+    assert {"precision": "bf16"} in asked
+    assert [row.get("cosine") for row in rows[:4]] == [None] * 4
+    assert rows[4]["cosine"] == pytest.approx(1)
 
 
 def test_windows_hold_the_text_in_order():

@@ -7,11 +7,13 @@ not counted: other words go first, those of the text with something added.
 
 from __future__ import annotations
 
+import inspect
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
+from typing import Any
 
 import torch
 
@@ -34,6 +36,7 @@ class Setting:
 
     batch_tokens: int | None = None  # None: what the embedder chooses
     to: str = "host"  # numpy arrays; or "device", tensors that stay there
+    precision: str = "float32"
 
     def __call__(self, elmo: Elmo, sentences: Sentences) -> object:
         """Embed; the result is the layers."""
@@ -59,9 +62,22 @@ def random_model(name: str, seed: int = 0) -> Model:
         return Model(config, BiLM(config).state_dict())
 
 
+def precisions(device: torch.device) -> tuple[str, ...]:
+    """Return the precisions that the embedder offers on a device."""
+    if "precision" not in inspect.signature(Elmo).parameters:
+        return ("float32",)
+    return ("float32", "bf16", "int8") if device.type == "cpu" else ("float32", "bf16")
+
+
+def make(model: Model, device: torch.device, precision: str = "float32") -> Elmo:
+    """Return an embedder of a precision."""
+    asked: dict[str, Any] = {} if precision == "float32" else {"precision": precision}
+    return Elmo(model, **asked).to(device)
+
+
 def fresh(model: Model, device: torch.device, setting: Setting, warm: Sentences) -> Elmo:
     """Return an embedder that is set up and has seen no word of the text."""
-    elmo = Elmo(model).to(device)
+    elmo = make(model, device, setting.precision)
     others = [[f"{word}~~" for word in words] for words in warm]
     for window in windows(others, window_size(device)):
         setting(elmo, window)
@@ -94,15 +110,33 @@ def throughput(
     *,
     batch_tokens: Sequence[int | None] = (None,),
     repeat: int = 3,
-) -> list[dict[str, object]]:
+) -> list[dict[str, Any]]:
     """Return tokens a second of each way to embed, cold and seen, measured by turns."""
     places = ("device", "host") if device.type != "cpu" else ("host",)
     settings = [Setting(batch_tokens=n, to=to) for n, to in product(batch_tokens, places)]
+    others = precisions(device)[1:]
+    settings += [Setting(to=to, precision=kind) for kind, to in product(others, places)]
     measured = [Measured(setting) for setting in settings]
     for _ in range(repeat):
         for one in measured:
             one_round(one, model, text, device)
-    return [row for one in measured for row in _rows(model.config, text, one)]
+    near = {kind: cosine(model, text[:64], device, kind) for kind in others}
+    rows = [row for one in measured for row in _rows(model.config, text, one)]
+    return [
+        {**row, "cosine": near[row["precision"]]} if row["precision"] in near else row
+        for row in rows
+    ]
+
+
+def cosine(model: Model, text: Sentences, device: torch.device, precision: str) -> float:
+    """Return the least cosine between a token's vector, in any layer, and that in float32."""
+    pairs = zip(
+        make(model, device).layers(text, as_tensors=True),
+        make(model, device, precision).layers(text, as_tensors=True),
+        strict=True,
+    )
+    near = (torch.cosine_similarity(a.float(), b.float(), dim=-1).min() for a, b in pairs)
+    return min(float(x) for x in near)
 
 
 def one_round(one: Measured, model: Model, text: Sentences, device: torch.device) -> None:
@@ -116,7 +150,7 @@ def one_round(one: Measured, model: Model, text: Sentences, device: torch.device
         times.append(spent)
 
 
-def _rows(config: ElmoConfig, text: Sentences, one: Measured) -> Iterator[dict[str, object]]:
+def _rows(config: ElmoConfig, text: Sentences, one: Measured) -> Iterator[dict[str, Any]]:
     tokens = sum(map(len, text))
     distinct = {word for words in text for word in words}
     running = tokens * arithmetic.per_token(config)
@@ -128,7 +162,7 @@ def _rows(config: ElmoConfig, text: Sentences, one: Measured) -> Iterator[dict[s
             "words": words,
             "batch_tokens": one.setting.batch_tokens,
             "to": one.setting.to,
-            "dtype": "float32",
+            "precision": one.setting.precision,
             "tokens_per_second": tokens / times.best,
             "median": tokens / times.median,
             "gflops": work / times.best / 1e9,

@@ -17,7 +17,7 @@ from torchelmo.apps.bench import machine
 from torchelmo.apps.bench.run import Values
 from torchelmo.config import ElmoConfig
 
-BAR, LABEL, WIDTH, TOP, COLOUR, OTHER = 20, 230, 720, 40, "#3f7cae", "#b9c4cc"
+BAR, LABEL, WIDTH, TOP, COLOUR, OTHER = 20, 260, 720, 40, "#3f7cae", "#b9c4cc"
 
 
 def record(
@@ -56,17 +56,17 @@ def model_name(name: str, config: ElmoConfig) -> str:
 
 
 def rounded(value: object) -> object:
-    """Return the same with four digits a number, which is more than such measurements have.
+    """Return the same with six digits a number, which is more than such measurements have.
 
-    >>> rounded({"a": [12345.6, 0.0012345, 7]})
-    {'a': [12350.0, 0.001234, 7]}
+    >>> rounded({"a": [1234567.8, 1 / 3, 7]})
+    {'a': [1234570.0, 0.333333, 7]}
     """
     if isinstance(value, dict):
         return {key: rounded(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
         return [rounded(one) for one in value]
     if isinstance(value, float) and math.isfinite(value):
-        return float(f"{value:.4g}")
+        return float(f"{value:.6g}")
     return value
 
 
@@ -92,12 +92,14 @@ def table(result: Values) -> str:
         rows = [[name, _number(x), units.get(name, "GFLOP/s")] for name, x in limits.items()]
         blocks.append(_block("limits of the machine", rows))
     if "embed" in values:
-        rows = [["words", "batch tokens", "to", "dtype", "tokens/s", "median", "of limit"]]
+        rows = [["words", "batch tokens", "to", "precision", "tokens/s", "median", "of limit"]]
         for row in values["embed"]:
             batch = "chosen" if row["batch_tokens"] is None else f"{row['batch_tokens']:,}"
             speeds = [_number(row["tokens_per_second"]), _number(row["median"])]
-            rows.append([row["words"], batch, row["to"], row["dtype"], *speeds, _share(row)])
-        blocks.append(_block("embedding", rows))
+            rows.append([row["words"], batch, row["to"], row["precision"], *speeds, _share(row)])
+        near = {row["precision"]: row["cosine"] for row in values["embed"] if "cosine" in row}
+        title = "".join(f", {kind} at a cosine of {x:.5f} or more" for kind, x in near.items())
+        blocks.append(_block(f"embedding{title}", rows))
     if "memory" in values:
         rows = [[_place(name), f"{_number(x)} MB"] for name, x in values["memory"].items()]
         blocks.append(_block("peak memory, embedding", rows))
@@ -187,8 +189,8 @@ def _bars(values: Values) -> Iterator[tuple[str, float, str]]:
     for row in values.get("embed", ()):
         batch = "" if row["batch_tokens"] is None else f", batch of {row['batch_tokens']:,}"
         to = "" if row["to"] == "host" else f" to {row['to']}"
-        dtype = "" if row["dtype"] == "float32" else f" {row['dtype']}"
-        yield f"embed{dtype}{to}, {row['words']}{batch}", row["tokens_per_second"], COLOUR
+        kind = "" if row["precision"] == "float32" else f" {row['precision']}"
+        yield f"embed{kind}{to}, {row['words']}{batch}", row["tokens_per_second"], COLOUR
     for row in values.get("train", ()):
         yield f"train, {row['precision']}", row["tokens_per_second"], COLOUR
     for row in values.get("peers", ()):

@@ -142,6 +142,7 @@ def measure(
         note("limits")
         found["limits"] = machine.limits(device, size=plan.limit_size)
         for row in [*found.get("embed", ()), *found.get("train", ())]:
-            limit = found["limits"][row.get("precision") or row["dtype"]]
-            row["share"] = row["gflops"] / limit
+            limit = found["limits"].get(row["precision"])
+            if limit:  # none is measured for int8
+                row["share"] = row["gflops"] / limit
     return found
