@@ -43,7 +43,7 @@ def case(
     return x, weights, h, c[:directions], marks, (*upstream[:2], upstream[2][:directions])
 
 
-def run(backend, sizes, made, clips, dtype=torch.float64, *, last=True, autocast=False):
+def run(backend, sizes, made, clips, dtype=torch.float64, *, last=True, autocast=None):
     """Return results and gradients, as float64 on the CPU."""
     x, weights, h, c, marks, upstream = made
 
@@ -53,7 +53,7 @@ def run(backend, sizes, made, clips, dtype=torch.float64, *, last=True, autocast
     x, h, c = leaf(x), leaf(h), leaf(c)
     weights = [LstmWeights(*map(leaf, one)) for one in weights]
     marks = None if marks is None else marks.to(DEVICE)
-    with torch.autocast(DEVICE.type, dtype=torch.bfloat16, enabled=autocast):
+    with torch.autocast(DEVICE.type, dtype=autocast, enabled=autocast is not None):
         results = lstmp(x, sizes, weights, h, c, *clips, marks, backend=backend)
     wanted = zip(results, upstream, strict=True)
     total = sum((r.double() * u.to(DEVICE)).sum() for r, u in (wanted if last else [*wanted][:1]))
@@ -121,7 +121,7 @@ def test_sixteen_bits_under_autocast(backend):
     sizes = [16] * 5
     made = case(sizes, cells=48, width=16, resets=0.1, scale=0.3)
     wanted = run("reference", sizes, made, (3.0, 3.0))
-    found = run(backend, sizes, made, (3.0, 3.0), torch.float32, autocast=True)
+    found = run(backend, sizes, made, (3.0, 3.0), torch.float32, autocast=torch.bfloat16)
     assert 1e-4 < error(found, wanted) < 1e-2
 
 
@@ -141,6 +141,38 @@ def test_without_gradients_the_results_are_the_same(backend):
     )
     for a, b in zip(plain, saved, strict=True):
         torch.testing.assert_close(a, b, atol=0, rtol=0)
+
+
+@needs_triton
+@pytest.mark.parametrize("sizes", [[5, 5, 3], [130, 129]], ids=["few rows", "more than a block"])
+@pytest.mark.parametrize("clips", [(0.6, 0.5), (None, None)], ids=str)
+def test_products_and_cells_in_one_kernel(sizes, clips):
+    """Shapes that the blocks divide: float32 in three parts of tf32, and 16 bits with gradients."""
+    made = case(sizes, cells=128, width=64, resets=0.3, scale=0.3)
+    x, weights, h, c, marks, _ = made
+    wanted = run("reference", sizes, made, clips)
+
+    def narrow(tensor):
+        return tensor.to(DEVICE, torch.float32)
+
+    with torch.no_grad():
+        found = lstmp(
+            narrow(x),
+            sizes,
+            [LstmWeights(*map(narrow, one)) for one in weights],
+            narrow(h),
+            narrow(c),
+            *clips,
+            marks.to(DEVICE),
+            backend="triton",
+        )
+    assert error([t.double().cpu() for t in found], wanted[:3]) < 2e-6
+    # The interpreter cannot multiply matrices in bf16.
+    narrow_dtype = torch.bfloat16 if DEVICE.type == "cuda" else torch.float16
+    low = run("triton", sizes, made, clips, torch.float32, autocast=narrow_dtype)
+    assert 1e-5 < error(low[:3], wanted[:3]) < 1e-2
+    if clips[0] is None:  # at a clip, rounding decides whether there is a gradient
+        assert error(low, wanted) < 1e-2
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

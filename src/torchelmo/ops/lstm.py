@@ -53,7 +53,7 @@ def lstmp(
         y, h, c = (torch.stack(part) for part in zip(*parts, strict=True))
         return y, h, c
     flat = [w for one in weights for w in one if w is not None]
-    kernels = _kernels(chosen)
+    kernels = _kernels("torch" if x.dtype == torch.float64 else chosen)
     saving = torch.is_grad_enabled() and any(t.requires_grad for t in (x, h, c, *flat))
     run = _Run(tuple(sizes), cell_clip, projection_clip, kernels, compute_dtype(x), saving)
     batch = sizes[0]  # rows beyond take no step
@@ -130,77 +130,124 @@ def _no_autocast(x: Tensor) -> torch.autocast:
     return torch.autocast(kind, enabled=False)
 
 
-def _stacked(run: _Run, directions: int, weights: Sequence[Tensor]) -> list[Tensor]:
-    """Return input and recurrent weights (D, 4H, P_in + P), bias (D, 4H), projection (D, P, H)."""
+def _stacked(
+    run: _Run, directions: int, weights: Sequence[Tensor], split: bool
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return input and recurrent weights (D, 4H, K), bias (D, 4H), projection (D, P, H).
+
+    `split` gives each matrix three times over, as `_split` gives what it is multiplied with.
+    """
     each = len(weights) // directions
     by_direction = [weights[d * each : (d + 1) * each] for d in range(directions)]
-    first = weights[0]
-    width = first.shape[1]
-    gates = first.new_empty(
-        directions, first.shape[0], width + weights[1].shape[1], dtype=run.dtype
-    )
-    for out, (of_input, recurrent, *_) in zip(gates, by_direction, strict=True):
-        out[:, :width] = of_input
-        out[:, width:] = recurrent
-    bias = torch.stack([w[2] for w in by_direction])
-    if each == 3:
-        return [gates, bias]
-    projection = first.new_empty(directions, *weights[3].shape, dtype=run.dtype)
-    for out, (*_, own) in zip(projection, by_direction, strict=True):
-        out.copy_(own)
-    return [gates, bias, projection]
+
+    def stack(matrices: Sequence[Sequence[Tensor]]) -> Tensor:
+        first, times = matrices[0], 3 if split else 1
+        out = first[0].new_empty(
+            directions, len(first[0]), times * sum(m.shape[1] for m in first), dtype=run.dtype
+        )
+        for home, own in zip(out, matrices, strict=True):
+            start = 0
+            for matrix in own:
+                width = matrix.shape[1]
+                place = home[:, start : start + times * width]
+                if split:
+                    high = _high(matrix)
+                    place[:, :width] = high
+                    place[:, width : 2 * width] = matrix - high
+                    place[:, 2 * width :] = high
+                else:
+                    place.copy_(matrix)
+                start += times * width
+        return out
+
+    gates = stack([own[:2] for own in by_direction])
+    bias = torch.stack([own[2] for own in by_direction])
+    return gates, bias, stack([own[3:] for own in by_direction]) if each == 4 else None
+
+
+def _split(out: Tensor, value: Tensor) -> None:
+    """Write a float32 value as its part that fits in tf32, that again, and the rest.
+
+    Against weights given as their part that fits, the rest, and the first again, one product in
+    tf32 sums up all but the product of the two rests, which is below float32's rounding.
+    """
+    width = value.shape[-1]
+    if out.shape[-1] == width:
+        out.copy_(value)
+        return
+    high = _high(value)
+    out[..., :width] = high
+    out[..., width : 2 * width] = high
+    out[..., 2 * width :] = value - high
+
+
+def _high(value: Tensor) -> Tensor:
+    """Return what of float32 fits in tf32."""
+    return (value.contiguous().view(torch.int32) & -8192).view(torch.float32)
 
 
 def _forward(
     run: _Run, x: Tensor, h: Tensor, c: Tensor, resets: Tensor | None, weights: Sequence[Tensor]
 ) -> tuple[Tensor, Tensor, list[Tensor]]:
     """Return outputs (D, N, P), cells (D, N, H) and what the backward pass needs."""
-    kernels, sizes = run.kernels, run.sizes
+    kernels, sizes, keep = run.kernels, run.sizes, run.saving
     directions, count, width = x.shape
     batch, cells, out_width = sizes[0], c.shape[2], h.shape[2]
-    gates, bias, *projection = _stacked(run, directions, weights)
-    keep = run.saving
+    projected = len(weights) == 4 * directions
+    split = run.dtype == torch.float32 and not keep
+    fused = (
+        projected and kernels.fits(cells, width, out_width) and (split or run.dtype.itemsize == 2)
+    )
+    split = split and fused
+    gates, bias, projection = _stacked(run, directions, weights, split)
 
     def buffer(rows: int, columns: int, dtype: torch.dtype = run.dtype) -> Tensor:
         return x.new_empty(directions, rows, columns, dtype=dtype)
 
     # Input and state lie side by side, so that one product serves both. Without a backward pass
-    # only outputs are kept step by step.
-    joined = buffer(count if keep else batch, width + out_width)
-    z = buffer(count if keep else batch, 4 * cells)
-    cell_dtype = torch.float64 if c.dtype == torch.float64 else torch.float32
-    c_all = buffer(count if keep else batch, cells, cell_dtype)
-    m_all = buffer(count if keep else batch, cells) if projection else None
+    # gates and cells are not kept.
+    times = 3 if split else 1
+    kept = count if keep else batch
+    joined = buffer(count, times * (width + out_width))
+    z = buffer(kept, 4 * cells) if keep or not fused else None
+    cell_dtype = torch.promote_types(c.dtype, torch.float32)
+    c_all = buffer(kept, cells, cell_dtype)
+    m_all = buffer(kept, times * cells) if projected else None
     y = buffer(count, out_width)
-    if keep:
-        joined[..., :width] = x
+    _split(joined[..., : times * width], x)
+    state = joined[..., times * width :]
+    first = None if resets is None else resets[:, :batch].unsqueeze(2)
+    _split(state[:, :batch], (h if first is None else h.masked_fill(first, 0)).to(run.dtype))
     start, c_before = 0, c.to(cell_dtype)
     for t, size in enumerate(sizes):
         here = slice(start, start + size)
         row = here if keep else slice(0, size)
         reset = None if resets is None else resets[:, here]
-        state = joined[:, row, width:]
-        if not keep:
-            joined[:, row, :width] = x[:, here]
-        if t == 0:
-            state.copy_(h if reset is None else h.masked_fill(reset.unsqueeze(2), 0))
-        torch.bmm(joined[:, row], gates.transpose(1, 2), out=z[:, row])
         c_before = c_before[:, :size]
         m = y[:, here] if m_all is None else m_all[:, row]
-        kernels.cell(z[:, row], bias, c_before, reset, run.cell_clip, c_all[:, row], m)
-        if projection:
-            torch.bmm(m, projection[0].transpose(1, 2), out=y[:, here])
+        made = None if z is None else z[:, row]
+        given = (bias, c_before, reset, run.cell_clip)
+        if fused:
+            kernels.gates_cell(joined[:, here], gates, *given, made, c_all[:, row], m)
+        else:
+            torch.bmm(joined[:, here], gates.transpose(1, 2), out=made)
+            kernels.cell(made, *given, c_all[:, row], m)
         c_before = c_all[:, row]
         start += size
+        following = reset = None
         if t + 1 < len(sizes):
             coming = slice(start, start + sizes[t + 1])
-            following = joined[:, coming if keep else slice(0, sizes[t + 1]), width:]
+            following = state[:, coming]
             reset = None if resets is None else resets[:, coming]
-        else:
-            following, reset = None, None
-        clip = run.projection_clip if projection else None
+        if fused:
+            kernels.project(m, projection, run.projection_clip, y[:, here], following, reset)
+            continue
+        if projection is not None:
+            torch.bmm(m, projection.transpose(1, 2), out=y[:, here])
+        clip = run.projection_clip if projected else None
         kernels.settle(y[:, here], clip, following, reset)
-    saved = [joined, z, gates, bias, *([m_all] if m_all is not None else []), *projection]
+    saved = [joined, gates, bias]
+    saved += [tensor for tensor in (z, m_all, projection) if tensor is not None]
     return y, c_all, saved
 
 
@@ -229,7 +276,7 @@ def _backward(
 ) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
     """Return the gradients of x, h, c and the weights."""
     kernels, sizes = run.kernels, run.sizes
-    joined, z, gates, bias, *rest = saved
+    joined, gates, bias, z, *rest = saved
     m_all, projection = rest if rest else (None, None)
     directions, count, out_width = y.shape
     cells, batch, width = c.shape[2], sizes[0], joined.shape[2] - out_width

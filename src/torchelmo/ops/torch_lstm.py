@@ -11,6 +11,12 @@ import torch
 from torch import Tensor
 
 
+def fits(cells: int, width: int, out_width: int) -> bool:
+    """Products are the library's here, never one with the cell."""
+    del cells, width, out_width
+    return False
+
+
 def cell(
     z: Tensor,  # (D, B, 4H)
     bias: Tensor,  # (D, 4H)

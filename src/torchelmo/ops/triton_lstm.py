@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -18,8 +18,27 @@ import triton.language as tl
 from torch import Tensor
 
 ROWS, CELLS = 4, 256  # of a program of the forward pass
-BACK_ROWS, BACK_CELLS, BACK_WARPS = 8, 512, 2  # ... and of the backward pass
+BACK_ROWS, BACK_CELLS, BACK_WARPS = 8, 512, 4  # ... and of the backward pass
 WIDE = 1024  # values of a program that knows no rows
+
+
+class Block(NamedTuple):
+    """What a program of a product takes."""
+
+    rows: int
+    columns: int
+    bytes: int  # of a row or column at a time
+    warps: int
+    stages: int
+
+    @property
+    def depth(self) -> int:
+        """Values of 16 bits at a time, the most."""
+        return self.bytes // 2
+
+
+GATES = Block(128, 64, 128, 8, 4)
+PROJECTION = Block(128, 64, 128, 4, 4)
 
 
 @triton.jit
@@ -144,6 +163,111 @@ def _cell_backward(
 
 
 @triton.jit
+def _high(x):
+    """Return what of a float32 fits in tf32."""
+    return (x.to(tl.int32, bitcast=True) & -8192).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def _gates_cell(
+    a, a_d, a_r, w, w_d, bias, before, b_d, b_r, reset, r_d, z, z_d, z_r, c, c_d, c_r,
+    m, m_d, m_r, rows, cells, depth, clip,
+    RESET: tl.constexpr, CLIP: tl.constexpr, SAVE: tl.constexpr, SPLIT: tl.constexpr,
+    FAST: tl.constexpr, BM: tl.constexpr, BU: tl.constexpr, BK: tl.constexpr,
+):  # fmt: skip
+    # A block of rows by a block of cells, all four gates: the cell is made where their sums lie.
+    d = tl.program_id(1).to(tl.int64)
+    blocks = tl.cdiv(rows, BM)
+    row = (tl.program_id(0) % blocks) * BM + tl.arange(0, BM)  # neighbours share the weights
+    unit = (tl.program_id(0) // blocks) * BU + tl.arange(0, BU)
+    inner = tl.arange(0, BK)
+    there = (row < rows)[:, None]
+    wide = row.to(tl.int64)[:, None]
+    left = a + d * a_d + wide * a_r + inner[None, :]
+    right = w + d * w_d + unit.to(tl.int64)[None, :] * depth + inner[:, None]
+    gate = cells.to(tl.int64) * depth
+    i, f = tl.zeros((BM, BU), tl.float32), tl.zeros((BM, BU), tl.float32)
+    g, o = tl.zeros((BM, BU), tl.float32), tl.zeros((BM, BU), tl.float32)
+    for _ in range(0, depth, BK):
+        x = tl.load(left, there, 0.0)
+        i = tl.dot(x, tl.load(right), i, input_precision="tf32")
+        f = tl.dot(x, tl.load(right + gate), f, input_precision="tf32")
+        g = tl.dot(x, tl.load(right + 2 * gate), g, input_precision="tf32")
+        o = tl.dot(x, tl.load(right + 3 * gate), o, input_precision="tf32")
+        left += BK
+        right += BK
+    column = unit[None, :]
+    if SAVE:
+        out = z + d * z_d + wide * z_r + column
+        tl.store(out, i.to(z.dtype.element_ty), there)
+        tl.store(out + cells, f.to(z.dtype.element_ty), there)
+        tl.store(out + 2 * cells, g.to(z.dtype.element_ty), there)
+        tl.store(out + 3 * cells, o.to(z.dtype.element_ty), there)
+    bias += d * 4 * cells + unit
+    i = _sigmoid(i + tl.load(bias)[None, :], FAST)
+    f = _sigmoid(f + tl.load(bias + cells)[None, :], FAST)
+    g = _tanh(g + tl.load(bias + 2 * cells)[None, :], FAST)
+    o = _sigmoid(o + tl.load(bias + 3 * cells)[None, :], FAST)
+    old = tl.load(before + d * b_d + wide * b_r + column, there, 0.0)
+    if RESET:
+        gone = tl.load(reset + d * r_d + row, row < rows, 0) != 0
+        old = tl.where(gone[:, None], 0.0, old)
+    value = f * old + i * g
+    if CLIP:
+        value = tl.minimum(tl.maximum(value, -clip), clip)
+    tl.store(c + d * c_d + wide * c_r + column, value, there)
+    made = o * _tanh(value, FAST)
+    m += d * m_d + wide * m_r + column
+    if SPLIT:
+        high = _high(made)
+        tl.store(m, high, there)
+        tl.store(m + cells, high, there)
+        tl.store(m + 2 * cells, made - high, there)
+    else:
+        tl.store(m, made.to(m.dtype.element_ty), there)
+
+
+@triton.jit
+def _project(
+    m, m_d, m_r, w, w_d, y, y_d, y_r, following, f_d, f_r, reset, r_d,
+    rows, next_rows, width, depth, clip,
+    RESET: tl.constexpr, CLIP: tl.constexpr, NEXT: tl.constexpr, SPLIT: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+):  # fmt: skip
+    d = tl.program_id(1).to(tl.int64)
+    blocks = tl.cdiv(rows, BM)
+    row = (tl.program_id(0) % blocks) * BM + tl.arange(0, BM)
+    column = (tl.program_id(0) // blocks) * BN + tl.arange(0, BN)
+    inner = tl.arange(0, BK)
+    there = (row < rows)[:, None]
+    wide = row.to(tl.int64)[:, None]
+    left = m + d * m_d + wide * m_r + inner[None, :]
+    right = w + d * w_d + column.to(tl.int64)[None, :] * depth + inner[:, None]
+    total = tl.zeros((BM, BN), tl.float32)
+    for _ in range(0, depth, BK):
+        total = tl.dot(tl.load(left, there, 0.0), tl.load(right), total, input_precision="tf32")
+        left += BK
+        right += BK
+    if CLIP:
+        total = tl.minimum(tl.maximum(total, -clip), clip)
+    out = total.to(y.dtype.element_ty)
+    tl.store(y + d * y_d + wide * y_r + column[None, :], out, there)
+    if NEXT:
+        coming = row < next_rows
+        if RESET:
+            gone = tl.load(reset + d * r_d + row, coming, 0) != 0
+            total = tl.where(gone[:, None], 0.0, total)
+        following += d * f_d + wide * f_r + column[None, :]
+        if SPLIT:
+            high = _high(total)
+            tl.store(following, high, coming[:, None])
+            tl.store(following + width, high, coming[:, None])
+            tl.store(following + 2 * width, total - high, coming[:, None])
+        else:
+            tl.store(following, total.to(y.dtype.element_ty), coming[:, None])
+
+
+@triton.jit
 def _settle(
     y, y_d, y_r, following, f_d, f_r, reset, r_d, rows, next_rows, width, clip,
     CLIP: tl.constexpr, NEXT: tl.constexpr, RESET: tl.constexpr, BLOCK: tl.constexpr,
@@ -187,6 +311,69 @@ def _unsettle(
         out = tl.load(y + d * y_d + wide * y_r + column, mask, 0.0).to(tl.float32)
         total = tl.where(tl.abs(out) >= clip, 0.0, total)
     tl.store(dp + d * p_d + wide * p_r + column, total.to(dp.dtype.element_ty), mask)
+
+
+def fits(cells: int, width: int, out_width: int) -> bool:
+    """Whether blocks divide the shapes of a layer, so that products and cells can be one kernel."""
+    whole = (cells % GATES.columns, cells % PROJECTION.depth, out_width % PROJECTION.columns)
+    return not any(whole) and not (width + out_width) % GATES.depth
+
+
+def gates_cell(
+    joined: Tensor,  # (D, B, K)
+    gates: Tensor,  # (D, 4H, K)
+    bias: Tensor,
+    c_before: Tensor,
+    reset: Tensor | None,
+    clip: float | None,
+    z: Tensor | None,
+    c: Tensor,
+    m: Tensor,  # (D, B, H), or (D, B, 3H) to be split
+) -> None:
+    """Make the gates, the new cell and what goes to the projection; z is written if it is given."""
+    if c.is_meta:
+        return
+    directions, rows, cells = c.shape
+    block = GATES
+    grid = (triton.cdiv(rows, block.rows) * (cells // block.columns), directions)
+    kept = m if z is None else z
+    _gates_cell[grid](
+        joined, *joined.stride()[:2], gates, gates.stride(0), bias,
+        c_before, *c_before.stride()[:2], *_marks(reset), kept, *kept.stride()[:2],
+        c, *c.stride()[:2], m, *m.stride()[:2],
+        rows, cells, joined.shape[2], clip or 0.0,
+        RESET=reset is not None, CLIP=clip is not None, SAVE=z is not None,
+        SPLIT=m.shape[2] != cells, FAST=_fast(m),
+        BM=block.rows, BU=block.columns, BK=block.bytes // m.element_size(),
+        num_warps=block.warps, num_stages=block.stages,
+    )  # fmt: skip
+
+
+def project(
+    m: Tensor,  # (D, B, H), or split (D, B, 3H)
+    projection: Tensor,  # (D, P, H or 3H)
+    clip: float | None,
+    y: Tensor,  # (D, B, P), written
+    following: Tensor | None,  # (D, B', P or 3P), written
+    reset: Tensor | None,
+) -> None:
+    """Project and clip, and hand the state to the next step's rows."""
+    if y.is_meta:
+        return
+    directions, rows, width = y.shape
+    block = PROJECTION
+    there = y if following is None else following
+    next_rows = 0 if following is None else following.shape[1]
+    grid = (triton.cdiv(rows, block.rows) * (width // block.columns), directions)
+    _project[grid](
+        m, *m.stride()[:2], projection, projection.stride(0), y, *y.stride()[:2],
+        there, *there.stride()[:2], *_marks(reset),
+        rows, next_rows, width, m.shape[2], clip or 0.0,
+        RESET=reset is not None, CLIP=clip is not None, NEXT=following is not None,
+        SPLIT=following is not None and following.shape[2] != width,
+        BM=block.rows, BN=block.columns, BK=block.bytes // m.element_size(),
+        num_warps=block.warps, num_stages=block.stages,
+    )  # fmt: skip
 
 
 def cell(
