@@ -46,7 +46,7 @@ def quick(device: torch.device) -> Plan:
         batch_tokens=(1024, None),
         sizes=(1000, 10_000, 100_000, 1_000_000),
         precisions=("float32", "bf16"),
-        train=training.Run(batch=1024, steps=20, tokens=2_000_000),
+        train=training.Run(batch=1024, steps=20, blocks=8, tokens=2_000_000),
         singles=100,
         peer_batches=(32, 256),
     )
