@@ -169,17 +169,27 @@ def _rows(config: ElmoConfig, text: Sentences, one: Measured) -> Iterator[dict[s
         }
 
 
-def latency(model: Model, text: Sentences, device: torch.device) -> dict[str, dict[str, float]]:
+def latency(
+    model: Model, text: Sentences, device: torch.device, repeat: int = 1
+) -> dict[str, dict[str, float]]:
     """Return the milliseconds of one sentence at a time: median, and that of nine in ten."""
+    rounds = [one_by_one(model, text, device) for _ in range(repeat)]
+    return {
+        name: milliseconds([seconds for one in rounds for seconds in one[name]])
+        for name in ("cold", "seen")
+    }
+
+
+def one_by_one(model: Model, text: Sentences, device: torch.device) -> dict[str, list[float]]:
+    """Return the seconds of each sentence alone, cold and then with its words seen."""
     setting = Setting()
     elmo = fresh(model, device, setting, text[:8])
     for words in text[:8]:  # one at a time is a way of its own
         setting(elmo, [[f"{word}~~~" for word in words]])
-    found = {}
-    for name in ("cold", "seen"):
-        times = [clock(partial(setting, elmo, [words]), device) for words in text]
-        found[name] = milliseconds(times)
-    return found
+    return {
+        name: [clock(partial(setting, elmo, [words]), device) for words in text]
+        for name in ("cold", "seen")
+    }
 
 
 def milliseconds(times: Sequence[float]) -> dict[str, float]:

@@ -155,4 +155,5 @@ def describe(device: torch.device) -> str:
         name = next((x.split(": ")[1] for x in lines if x.startswith("model name")), name)
     if device.type == "mps":
         return f"{name}, mps"
-    return f"{name}, {torch.get_num_threads()} threads"
+    count = torch.get_num_threads()
+    return f"{name}, {count} thread{'s' * (count > 1)}"

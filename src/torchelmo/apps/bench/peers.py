@@ -23,8 +23,14 @@ import torch
 
 from torchelmo.apps.bench import machine
 from torchelmo.apps.bench import peer as runner
-from torchelmo.apps.bench.embedding import Measured, Sentences, Setting, latency, one_round
-from torchelmo.apps.bench.embedding import milliseconds as in_milliseconds
+from torchelmo.apps.bench.embedding import (
+    Measured,
+    Sentences,
+    Setting,
+    milliseconds,
+    one_by_one,
+    one_round,
+)
 from torchelmo.apps.bench.machine import Times
 from torchelmo.config import nearest
 from torchelmo.elmo import Elmo
@@ -147,39 +153,48 @@ def beside(
             for name, python in pythons.items()
         ]
         seconds: dict[tuple[str, int], list[float]] = {}
+        alone: dict[str, list[float]] = {name: [] for name in ("cold", "seen", *pythons)}
         held: dict[str, float | None] = {}
         machine.reset_peak(device)
         for _ in range(repeat):
             one_round(ours, model, text, device)
+            for words, times in one_by_one(model, text[:singles], device).items():
+                alone[words] += times
             for one, batch in product(running, batches):
                 answer = one.ask(batch=batch)
                 seconds.setdefault((one.name, batch), []).append(answer["seconds"])
                 held[one.name] = answer["peak_mb"]
-        alone = latency(model, text[:singles], device)
+            for one in running:
+                alone[one.name] += one.ask(batch=1, limit=singles)["each"]
         (layers,) = Elmo(model).to(device).layers([text[0]])
-        rows = [{**_ours(ours, tokens, alone), **machine.peak(device)}]
+        single = {name: milliseconds(times) for name, times in alone.items()}
+        rows = [{**_ours(ours, tokens, single), **machine.peak(device)}]
         for one, batch in product(running, batches):
-            times = Times(seconds[one.name, batch])
-            single = in_milliseconds(one.ask(batch=1, limit=singles)["each"])
+            spent = Times(seconds[one.name, batch])
             found = np.array(one.ask(vectors=0)["vectors"], dtype=np.float32)
             rows.append(
                 {
                     "name": one.name,
                     "version": one.version,
                     "batch": batch,
-                    "tokens_per_second": tokens / times.best,
-                    "median": tokens / times.median,
-                    "latency": single,
+                    "tokens_per_second": tokens / spent.best,
+                    "median": tokens / spent.median,
+                    "latency": single[one.name],
                     "process_mb": held[one.name],
                     "times": {
-                        "cold": times.median / Times(ours.cold).median,
-                        "seen": times.median / Times(ours.seen).median,
-                        "latency": single["median_ms"] / alone["cold"]["median_ms"],
+                        "cold": spent.median / Times(ours.cold).median,
+                        "seen": spent.median / Times(ours.seen).median,
+                        "latency": _ratio(single, one.name, "cold"),
+                        "latency_seen": _ratio(single, one.name, "seen"),
                     },
                     "difference": float(np.abs(found - layers).max()),
                 }
             )
     return rows
+
+
+def _ratio(single: dict[str, dict[str, float]], name: str, words: str) -> float:
+    return single[name]["median_ms"] / single[words]["median_ms"]
 
 
 def _ours(one: Measured, tokens: int, alone: dict[str, dict[str, float]]) -> dict[str, object]:

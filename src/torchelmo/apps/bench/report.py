@@ -162,7 +162,7 @@ def chart(result: Values) -> str:
     bars = list(_bars(values))
     scale = values.get("scale", {}).get("embed", [])
     below = TOP + BAR * len(bars) + 30
-    height = below + (170 if scale else 0)
+    height = below + (150 if scale else 0)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '
         'font-family="Helvetica, Arial, sans-serif" font-size="12" fill="#24303c">',

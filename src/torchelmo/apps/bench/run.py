@@ -112,7 +112,9 @@ def measure(
         found["memory"] = machine.peak(device)
     if "latency" in plan.parts:
         note("latency")
-        found["latency"] = embedding.latency(model, text[: plan.singles], device)
+        found["latency"] = embedding.latency(
+            model, text[: plan.singles], device, repeat=plan.repeat
+        )
     if "scale" in plan.parts:
         note("scale")
         tokens = min(plan.tokens, 4096)
