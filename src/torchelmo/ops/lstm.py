@@ -67,6 +67,45 @@ def lstmp(
     return y, h_last, c_last
 
 
+class Prepared(NamedTuple):
+    """Weights of all directions as the products take them."""
+
+    gates: Tensor  # (D, 4H, K): input and recurrent weights side by side, K = P_in + P
+    bias: Tensor  # (D, 4H)
+    projection: Tensor | None  # (D, P, H)
+    fused: bool  # products and cells are one kernel
+    split: bool  # three times as wide: see `_split`
+
+
+def prepare(
+    weights: Sequence[LstmWeights], dtype: torch.dtype, *, backend: str | None = None
+) -> Prepared:
+    """Return weights for `infer`, which computes in `dtype`."""
+    device = weights[0].input.device
+    kernels = _kernels(choose(device, backend))
+    flat = [w for one in weights for w in one if w is not None]
+    return _prepared(flat, len(weights), kernels, dtype, saving=False)
+
+
+def infer(
+    x: Tensor,
+    sizes: Sequence[int],
+    weights: Prepared,
+    h: Tensor,
+    c: Tensor,
+    cell_clip: float | None = None,
+    projection_clip: float | None = None,
+    *,
+    backend: str | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Do what `lstmp` does without gradients, with prepared weights; every row takes a step."""
+    kernels, dtype = _kernels(choose(x.device, backend)), weights.gates.dtype
+    run = _Run(tuple(sizes), cell_clip, projection_clip, kernels, dtype, saving=False)
+    with torch.no_grad(), _no_autocast(x):
+        y, c_last, _ = _forward(run, x, h, c, None, weights)
+        return y, _last(y, run.sizes), c_last
+
+
 def _kernels(backend: str) -> ModuleType:
     if backend == "triton":
         from torchelmo.ops import triton_lstm
@@ -102,7 +141,8 @@ class _Lstmp(torch.autograd.Function):
         *weights: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor]:
         with _no_autocast(x):
-            y, c_all, saved = _forward(run, x, h, c, resets, weights)
+            prepared = _prepared(weights, len(x), run.kernels, run.dtype, saving=run.saving)
+            y, c_all, saved = _forward(run, x, h, c, resets, prepared)
             h_last = _last(y, run.sizes)
             c_last = _last(c_all, run.sizes) if run.saving else c_all
         if run.saving:
@@ -130,20 +170,25 @@ def _no_autocast(x: Tensor) -> torch.autocast:
     return torch.autocast(kind, enabled=False)
 
 
-def _stacked(
-    run: _Run, directions: int, weights: Sequence[Tensor], split: bool
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Return input and recurrent weights (D, 4H, K), bias (D, 4H), projection (D, P, H).
-
-    `split` gives each matrix three times over, as `_split` gives what it is multiplied with.
-    """
+def _prepared(
+    weights: Sequence[Tensor],
+    directions: int,
+    kernels: ModuleType,
+    dtype: torch.dtype,
+    *,
+    saving: bool,
+) -> Prepared:
     each = len(weights) // directions
+    width, out_width, cells = weights[0].shape[1], weights[1].shape[1], len(weights[0]) // 4
+    split = dtype == torch.float32 and not saving
+    fused = each == 4 and kernels.fits(cells, width, out_width) and (split or dtype.itemsize == 2)
+    split = split and fused
     by_direction = [weights[d * each : (d + 1) * each] for d in range(directions)]
 
     def stack(matrices: Sequence[Sequence[Tensor]]) -> Tensor:
         first, times = matrices[0], 3 if split else 1
         out = first[0].new_empty(
-            directions, len(first[0]), times * sum(m.shape[1] for m in first), dtype=run.dtype
+            directions, len(first[0]), times * sum(m.shape[1] for m in first), dtype=dtype
         )
         for home, own in zip(out, matrices, strict=True):
             start = 0
@@ -162,7 +207,8 @@ def _stacked(
 
     gates = stack([own[:2] for own in by_direction])
     bias = torch.stack([own[2] for own in by_direction])
-    return gates, bias, stack([own[3:] for own in by_direction]) if each == 4 else None
+    projection = stack([own[3:] for own in by_direction]) if each == 4 else None
+    return Prepared(gates, bias, projection, fused, split)
 
 
 def _split(out: Tensor, value: Tensor) -> None:
@@ -187,19 +233,13 @@ def _high(value: Tensor) -> Tensor:
 
 
 def _forward(
-    run: _Run, x: Tensor, h: Tensor, c: Tensor, resets: Tensor | None, weights: Sequence[Tensor]
+    run: _Run, x: Tensor, h: Tensor, c: Tensor, resets: Tensor | None, weights: Prepared
 ) -> tuple[Tensor, Tensor, list[Tensor]]:
     """Return outputs (D, N, P), cells (D, N, H) and what the backward pass needs."""
     kernels, sizes, keep = run.kernels, run.sizes, run.saving
+    gates, bias, projection, fused, split = weights
     directions, count, width = x.shape
     batch, cells, out_width = sizes[0], c.shape[2], h.shape[2]
-    projected = len(weights) == 4 * directions
-    split = run.dtype == torch.float32 and not keep
-    fused = (
-        projected and kernels.fits(cells, width, out_width) and (split or run.dtype.itemsize == 2)
-    )
-    split = split and fused
-    gates, bias, projection = _stacked(run, directions, weights, split)
 
     def buffer(rows: int, columns: int, dtype: torch.dtype = run.dtype) -> Tensor:
         return x.new_empty(directions, rows, columns, dtype=dtype)
@@ -212,7 +252,7 @@ def _forward(
     z = buffer(kept, 4 * cells) if keep or not fused else None
     cell_dtype = torch.promote_types(c.dtype, torch.float32)
     c_all = buffer(kept, cells, cell_dtype)
-    m_all = buffer(kept, times * cells) if projected else None
+    m_all = buffer(kept, times * cells) if projection is not None else None
     y = buffer(count, out_width)
     _split(joined[..., : times * width], x)
     state = joined[..., times * width :]
@@ -244,7 +284,7 @@ def _forward(
             continue
         if projection is not None:
             torch.bmm(m, projection.transpose(1, 2), out=y[:, here])
-        clip = run.projection_clip if projected else None
+        clip = run.projection_clip if projection is not None else None
         kernels.settle(y[:, here], clip, following, reset)
     saved = [joined, gates, bias]
     saved += [tensor for tensor in (z, m_all, projection) if tensor is not None]

@@ -1,0 +1,89 @@
+"""The GPU's way through a batch; recordings are tested where there is a GPU."""
+
+import pytest
+import torch
+
+from torchelmo.config import CharacterConfig, ElmoConfig, LstmConfig
+from torchelmo.nn import gpu
+from torchelmo.nn.bilm import BiLM
+from torchelmo.nn.lstm import State
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+LENGTHS = [5, 1, 0, 12, 7]
+
+
+@pytest.fixture(scope="module")
+def bilm():
+    torch.manual_seed(3)
+    config = ElmoConfig(
+        characters=CharacterConfig(dim=4, filters=((1, 4), (2, 6)), highways=1, max_characters=12),
+        lstm=LstmConfig(cells=64, projection=64, cell_clip=0.5, projection_clip=0.4),
+    )
+    return BiLM(config).requires_grad_(False).to(DEVICE)
+
+
+@pytest.fixture
+def vectors():
+    return torch.randn(30, 64, generator=torch.Generator().manual_seed(5)).to(DEVICE)
+
+
+def index(seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(0, 30, (len(LENGTHS), max(LENGTHS) + 2), generator=generator)
+
+
+def made(bilm, dtype=torch.float32):
+    return gpu.Stacks([list(bilm.forward_layers), list(bilm.backward_layers)], dtype)
+
+
+@pytest.mark.parametrize("boundaries", [False, True])
+@pytest.mark.parametrize("recorded", [True, False])
+def test_layers_are_the_references(bilm, vectors, monkeypatch, boundaries, recorded):
+    with monkeypatch.context() as patch:
+        patch.setenv("TORCHELMO_BACKEND", "reference")
+        wanted = bilm(vectors, index().to(DEVICE), LENGTHS, boundaries=boundaries)
+    if not recorded:
+        monkeypatch.setattr(gpu, "RECORDED_TOKENS", 0)
+    stacks = made(bilm)
+    for _ in range(3 if DEVICE.type == "cuda" else 1):  # as it is, recording it, recorded
+        found = stacks(vectors, index(), LENGTHS, None, 0, boundaries)
+        torch.testing.assert_close(found.flat, wanted.flat, atol=2e-6, rtol=1e-5)
+        assert found.lengths == wanted.lengths and found.boundaries == boundaries
+    assert bool(stacks._shapes) == recorded
+
+
+def test_state_is_carried(bilm, vectors, monkeypatch):
+    states = State(), State()
+    stacks = made(bilm)
+    for seed in (1, 2):
+        with monkeypatch.context() as patch:
+            patch.setenv("TORCHELMO_BACKEND", "reference")
+            wanted = bilm(vectors, index(seed).to(DEVICE), LENGTHS, state=states[0])
+        found = stacks(vectors, index(seed), LENGTHS, states[1], 0, False)
+        torch.testing.assert_close(found.flat, wanted.flat, atol=2e-6, rtol=1e-5)
+    for name, tensor in states[0].tensors().items():
+        torch.testing.assert_close(states[1].tensors()[name], tensor, atol=2e-6, rtol=1e-5)
+
+
+def test_sixteen_bits(bilm, vectors):
+    wanted = made(bilm)(vectors, index(), LENGTHS, None, 0, False).flat
+    found = made(bilm, torch.bfloat16)(vectors, index(), LENGTHS, None, 0, False).flat
+    assert 1e-4 < (found - wanted).norm() / wanted.norm() < 1e-2
+
+
+def test_prepared_anew_when_a_weight_has_changed(bilm):
+    parts = [list(bilm.forward_layers), list(bilm.backward_layers)]
+    first = gpu.stacks(bilm, parts, torch.float32)
+    assert gpu.stacks(bilm, parts, torch.float32) is first
+    bilm.forward_layers[0].bias.add_(0)
+    assert gpu.stacks(bilm, parts, torch.float32) is not first
+
+
+@pytest.mark.skipif(DEVICE.type != "cuda", reason="needs a GPU")
+def test_shapes_recorded_are_few(bilm, vectors, monkeypatch):
+    monkeypatch.setattr(gpu, "SHAPES", 2)
+    stacks = made(bilm)
+    for longest in (3, 11, 19, 27, 3, 3):
+        table = torch.randint(0, 30, (2, longest + 2))
+        stacks(vectors, table, [longest, longest], None, 0, False)
+    assert len(stacks._shapes) == 2
