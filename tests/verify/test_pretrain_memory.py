@@ -28,6 +28,9 @@ RUNS = (
     "model.preset=small train.batch=64 model.words=true",
     "model.preset=medium train.batch=64",
     "model.preset=original train.batch=32",
+    "model.preset=small train.batch=96 train.unroll=10 train.dropout=0",
+    "model.preset=small train.batch=64 train.precision=bf16",
+    "model.preset=small train.batch=256 train.precision=bf16",
 )
 VOCABULARY, STEPS = 20_000, 4
 

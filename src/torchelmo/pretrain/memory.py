@@ -52,9 +52,9 @@ LOOK = 6  # steps of a corpus, among which the one with the most distinct words 
 # as in English Wikipedia.
 HEAPS, GROWTH = 2.0, 0.79
 SPELT = ((8, 0.5), (12, 0.4), (16, 0.09), (24, 0.01))
-# What an allocator holds beyond the tensors that come and go: glibc's heap is full of holes. The
-# share of a CPU is that of the runs in results/pretrain/memory.json.
-HOLES = {"cpu": 0.15, "cuda": 0.05}
+# What an allocator holds beyond the tensors that come and go: glibc's heap is full of holes, and
+# halved tensors lie there that were too large for it. Shares fitted to results/pretrain/memory.json.
+HOLES = {"cpu": {"float32": 0.15, "bf16": 0.6}, "cuda": {"float32": 0.05, "bf16": 0.05}}
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ def estimate(
     # Adagrad makes all its moves at once, AdamW one by one, or on a GPU none.
     update = gradients if not adamw else 0 if cuda else 2 * largest
     peak = max(peak, parameters + gradients + update)
-    slack = HOLES.get(device, 0.0) * (peak - parameters)
+    slack = HOLES.get(device, {}).get(recipe.train.precision, 0.0) * (peak - parameters)
     if cuda and world == 1 and recipe.train.accumulate == 1 and model.softmax.capturable:
         slack += validation
     else:
