@@ -180,9 +180,8 @@ def _prepared(
 ) -> Prepared:
     each = len(weights) // directions
     width, out_width, cells = weights[0].shape[1], weights[1].shape[1], len(weights[0]) // 4
-    split = dtype == torch.float32 and not saving
-    fused = each == 4 and kernels.fits(cells, width, out_width) and (split or dtype.itemsize == 2)
-    split = split and fused
+    fused = each == 4 and kernels.fits(cells, width, out_width, dtype, saving)
+    split = fused and dtype == torch.float32
     by_direction = [weights[d * each : (d + 1) * each] for d in range(directions)]
 
     def stack(matrices: Sequence[Sequence[Tensor]]) -> Tensor:
@@ -249,7 +248,7 @@ def _forward(
     times = 3 if split else 1
     kept = count if keep else batch
     joined = buffer(count, times * (width + out_width))
-    z = buffer(kept, 4 * cells) if keep or not fused else None
+    z = None if fused else buffer(kept, 4 * cells)
     cell_dtype = torch.promote_types(c.dtype, torch.float32)
     c_all = buffer(kept, cells, cell_dtype)
     m_all = buffer(kept, times * cells) if projection is not None else None
@@ -268,7 +267,7 @@ def _forward(
         made = None if z is None else z[:, row]
         given = (bias, c_before, reset, run.cell_clip)
         if fused:
-            kernels.gates_cell(joined[:, here], gates, *given, made, c_all[:, row], m)
+            kernels.gates_cell(joined[:, here], gates, *given, c_all[:, row], m)
         else:
             torch.bmm(joined[:, here], gates.transpose(1, 2), out=made)
             kernels.cell(made, *given, c_all[:, row], m)

@@ -37,8 +37,11 @@ class Block(NamedTuple):
         return self.bytes // 2
 
 
-GATES = Block(128, 64, 128, 8, 4)
-PROJECTION = Block(128, 64, 128, 4, 4)
+# Measured on an H200, as is when to take them: see `fits`.
+GATES = Block(128, 64, 128, 8, 3)
+PROJECTION = Block(64, 64, 128, 4, 4)
+NARROW = Block(64, 32, 128, 4, 5)  # projections of 16 bits
+DEEPEST = 512  # products of 16 bits with a longer sum are quicker by the library, cells apart
 
 
 @triton.jit
@@ -170,9 +173,9 @@ def _high(x):
 
 @triton.jit
 def _gates_cell(
-    a, a_d, a_r, w, w_d, bias, before, b_d, b_r, reset, r_d, z, z_d, z_r, c, c_d, c_r,
+    a, a_d, a_r, w, w_d, bias, before, b_d, b_r, reset, r_d, c, c_d, c_r,
     m, m_d, m_r, rows, cells, depth, clip,
-    RESET: tl.constexpr, CLIP: tl.constexpr, SAVE: tl.constexpr, SPLIT: tl.constexpr,
+    RESET: tl.constexpr, CLIP: tl.constexpr, SPLIT: tl.constexpr,
     FAST: tl.constexpr, BM: tl.constexpr, BU: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     # A block of rows by a block of cells, all four gates: the cell is made where their sums lie.
@@ -197,12 +200,6 @@ def _gates_cell(
         left += BK
         right += BK
     column = unit[None, :]
-    if SAVE:
-        out = z + d * z_d + wide * z_r + column
-        tl.store(out, i.to(z.dtype.element_ty), there)
-        tl.store(out + cells, f.to(z.dtype.element_ty), there)
-        tl.store(out + 2 * cells, g.to(z.dtype.element_ty), there)
-        tl.store(out + 3 * cells, o.to(z.dtype.element_ty), there)
     bias += d * 4 * cells + unit
     i = _sigmoid(i + tl.load(bias)[None, :], FAST)
     f = _sigmoid(f + tl.load(bias + cells)[None, :], FAST)
@@ -313,10 +310,17 @@ def _unsettle(
     tl.store(dp + d * p_d + wide * p_r + column, total.to(dp.dtype.element_ty), mask)
 
 
-def fits(cells: int, width: int, out_width: int) -> bool:
-    """Whether blocks divide the shapes of a layer, so that products and cells can be one kernel."""
-    whole = (cells % GATES.columns, cells % PROJECTION.depth, out_width % PROJECTION.columns)
-    return not any(whole) and not (width + out_width) % GATES.depth
+def fits(cells: int, width: int, out_width: int, dtype: torch.dtype, saving: bool) -> bool:
+    """Whether products and cells should be one kernel: blocks divide the shapes, and it is quicker.
+
+    That is so in float32 (in parts of tf32: see `lstm._split`), which has no backward pass here,
+    and for short sums in 16 bits where the gates need not be kept.
+    """
+    if saving or dtype.itemsize > 4 or (dtype.itemsize == 2 and width + out_width > DEEPEST):
+        return False
+    whole = cells % GATES.columns, out_width % PROJECTION.columns
+    deep = (width + out_width) % GATES.depth, cells % PROJECTION.depth
+    return not any((*whole, *deep))
 
 
 def gates_cell(
@@ -326,24 +330,20 @@ def gates_cell(
     c_before: Tensor,
     reset: Tensor | None,
     clip: float | None,
-    z: Tensor | None,
     c: Tensor,
     m: Tensor,  # (D, B, H), or (D, B, 3H) to be split
 ) -> None:
-    """Make the gates, the new cell and what goes to the projection; z is written if it is given."""
+    """Make the gates, the new cell and what goes to the projection."""
     if c.is_meta:
         return
     directions, rows, cells = c.shape
     block = GATES
     grid = (triton.cdiv(rows, block.rows) * (cells // block.columns), directions)
-    kept = m if z is None else z
     _gates_cell[grid](
         joined, *joined.stride()[:2], gates, gates.stride(0), bias,
-        c_before, *c_before.stride()[:2], *_marks(reset), kept, *kept.stride()[:2],
-        c, *c.stride()[:2], m, *m.stride()[:2],
+        c_before, *c_before.stride()[:2], *_marks(reset), c, *c.stride()[:2], m, *m.stride()[:2],
         rows, cells, joined.shape[2], clip or 0.0,
-        RESET=reset is not None, CLIP=clip is not None, SAVE=z is not None,
-        SPLIT=m.shape[2] != cells, FAST=_fast(m),
+        RESET=reset is not None, CLIP=clip is not None, SPLIT=m.shape[2] != cells, FAST=_fast(m),
         BM=block.rows, BU=block.columns, BK=block.bytes // m.element_size(),
         num_warps=block.warps, num_stages=block.stages,
     )  # fmt: skip
@@ -361,7 +361,7 @@ def project(
     if y.is_meta:
         return
     directions, rows, width = y.shape
-    block = PROJECTION
+    block = NARROW if m.element_size() == 2 else PROJECTION
     there = y if following is None else following
     next_rows = 0 if following is None else following.shape[1]
     grid = (triton.cdiv(rows, block.rows) * (width // block.columns), directions)
