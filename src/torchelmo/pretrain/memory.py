@@ -53,7 +53,7 @@ LOOK = 6  # steps of a corpus, among which the one with the most distinct words 
 HEAPS, GROWTH = 2.0, 0.79
 SPELT = ((8, 0.5), (12, 0.4), (16, 0.09), (24, 0.01))
 # What an allocator holds beyond the tensors that come and go: glibc's heap is full of holes, and
-# halved tensors lie there that were too large for it. Shares fitted to results/pretrain/memory.json.
+# more tensors lie there in bf16. A CPU's shares are fitted to results/pretrain/memory.json.
 HOLES = {"cpu": {"float32": 0.15, "bf16": 0.6}, "cuda": {"float32": 0.05, "bf16": 0.05}}
 
 
