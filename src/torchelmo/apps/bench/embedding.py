@@ -35,13 +35,13 @@ class Setting:
     """One way to embed."""
 
     batch_tokens: int | None = None  # None: what the embedder chooses
-    to: str = "host"  # numpy arrays; or "device", tensors that stay there
+    to: str = "host"  # numpy arrays; or "device", batches of layers that stay there
     precision: str = "float32"
 
     def __call__(self, elmo: Elmo, sentences: Sentences) -> object:
         """Embed; the result is the layers."""
         if self.to == "device":
-            return elmo.layers(sentences, batch_tokens=self.batch_tokens, as_tensors=True)
+            return list(elmo.encoder.run(sentences, batch_tokens=self.batch_tokens))
         return elmo.layers(sentences, batch_tokens=self.batch_tokens)
 
 
