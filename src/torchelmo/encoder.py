@@ -9,8 +9,10 @@ token budget; a batch that does not fit in memory is halved and tried again.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import repeat
 
 import numpy as np
 import numpy.typing as npt
@@ -18,17 +20,21 @@ import torch
 from torch import Tensor
 
 from torchelmo.errors import InputError
+from torchelmo.nn import gpu, prepared
 from torchelmo.nn.bilm import BiLM
 from torchelmo.nn.lstm import State
 from torchelmo.nn.output import Layers
+from torchelmo.ops import threads
 from torchelmo.text.batching import WordTable, by_tokens
 from torchelmo.text.characters import Characters, Ids
 from torchelmo.text.vocabulary import Vocabulary
 
 BLOCK = 128  # words a character CNN call: enough to fill the matrix products, small in memory
+GPU_BLOCK = 8192  # ... on a GPU
 SPELLINGS = (8, 12, 16, 24)  # words are grouped by length, so that short ones cost less
 CACHE_BYTES = 32 << 20
-CPU_BATCH_TOKENS, GPU_BATCH_TOKENS = 1024, 16_384  # larger gains little and costs memory
+CPU_BATCH_TOKENS, GPU_BATCH_TOKENS = 2048, 65_536  # larger gains little and costs memory
+CPU_BATCH_NUMBERS = 1 << 20  # of a layer's output: fewer tokens where the vectors are wide
 
 Numbers = npt.NDArray[np.int64]  # the words of a sentence
 
@@ -92,17 +98,16 @@ class Encoder:
             cache.validate(self.bilm)
             if cache.ends is None:  # apart, so that their bits do not depend on other words
                 cache.ends = self._compute((), boundaries=True)
-            missing = [w for w in words if w not in cache.slots]
+            slots = np.fromiter(map(cache.slots.get, words, repeat(-1)), np.int64, len(words))
+            (absent,), (known,) = (slots < 0).nonzero(), (slots >= 0).nonzero()
+            missing = [words[i] for i in absent.tolist()]
             fresh = self._compute(missing, boundaries=False)  # (m, P)
             out = fresh.new_empty(2 + len(words), fresh.shape[1])
             out[:2] = cache.ends
-            new = dict(zip(missing, range(len(fresh)), strict=True))
-            from_fresh = [(i, new[w]) for i, w in enumerate(words, 2) if w in new]
-            from_cache = [(i, cache.slots[w]) for i, w in enumerate(words, 2) if w not in new]
-            for source, pairs in ((fresh, from_fresh), (cache.store, from_cache)):
-                if pairs and source is not None:
-                    target, origin = torch.tensor(pairs, device=out.device).unbind(1)
-                    out[target] = source[origin]
+            out[torch.from_numpy(absent + 2).to(out.device)] = fresh
+            if cache.store is not None:
+                origin = torch.from_numpy(slots[known]).to(out.device)
+                out[torch.from_numpy(known + 2).to(out.device)] = cache.store[origin]
             cache.add(missing, fresh)
         return out
 
@@ -120,22 +125,30 @@ class Encoder:
         bounds the memory of a batch, boundaries counted; None chooses by device.
         """
         if batch_tokens is None:
-            batch_tokens = CPU_BATCH_TOKENS if self.device.type == "cpu" else GPU_BATCH_TOKENS
+            fit = min(CPU_BATCH_NUMBERS // self.bilm.config.width, CPU_BATCH_TOKENS)
+            batch_tokens = fit if self.device.type == "cpu" else GPU_BATCH_TOKENS
         table = WordTable()
         numbers = [table.ids(sentence) for sentence in sentences]
         vectors = self.vectors(list(table))
         lengths = list(map(len, sentences))
         groups = by_tokens(lengths, batch_tokens, in_order=state is not None)
-        for group in groups:
+
+        def part(group: list[int]) -> list[tuple[list[int], Layers]]:
             rows = [numbers[i] for i in group]
-            first = group[0] if state is not None else 0
-            done = 0
+            first, done, out = group[0] if state is not None else 0, 0, []
             for layers in self.rows(
                 vectors, rows, state=state, first_row=first, boundaries=boundaries
             ):
-                part = group[done : done + len(layers.lengths)]
-                done += len(part)
-                yield part, layers
+                out.append((group[done : done + len(layers.lengths)], layers))
+                done += len(layers.lengths)
+            return out
+
+        # On a CPU batches are independent parts of work, unless they carry a state: some begin
+        # while the caller is busy with those before.
+        alone = self.device.type != "cpu" or state is not None or len(groups) < 2
+        most = 1 if alone else (threads.count() + 3) // 2
+        for done in threads.ahead((partial(part, group) for group in groups), most):
+            yield from done
 
     def rows(
         self,
@@ -156,7 +169,7 @@ class Encoder:
             with torch.no_grad():
                 layers: Layers = self.bilm(
                     vectors,
-                    _index(numbers).to(vectors.device),
+                    _index(numbers),
                     list(map(len, numbers)),
                     state=trial,
                     first_row=first_row,
@@ -208,6 +221,10 @@ class Encoder:
             return vectors
         spelt = (characters != self.characters.padding).sum(dim=1)
         parameter = next(token.parameters())
+        if prepared.applies(parameter.device, parameter.dtype):
+            return self._compute_prepared(characters, numbers, spelt)
+        if gpu.applies(parameter.device, parameter.dtype):
+            return self._compute_ragged(characters, numbers, spelt)
         width = self.bilm.config.lstm.projection
         out = parameter.new_empty(len(characters), width)
         shortest = 0
@@ -217,6 +234,35 @@ class Encoder:
             for block in chosen.split(BLOCK) if len(chosen) else ():
                 picked = None if numbers is None else numbers[block]
                 out[block] = token(characters[block], picked, longest)
+        return out
+
+    def _compute_prepared(
+        self, characters: Tensor, numbers: Tensor | None, spelt: Tensor
+    ) -> Tensor:
+        layer = prepared.words(self.bilm.token, self.bilm.precision)
+        out = torch.empty(len(characters), self.bilm.config.lstm.projection)
+        order = spelt.argsort(stable=True)
+
+        def some(block: Tensor) -> None:
+            picked = None if numbers is None else numbers[block]
+            out[block] = layer(characters[block], picked, spelt[block].tolist())
+
+        threads.run([partial(some, block) for block in order.split(BLOCK) if len(block)])
+        return out
+
+    def _compute_ragged(self, characters: Tensor, numbers: Tensor | None, spelt: Tensor) -> Tensor:
+        token, low = self.bilm.token, self.bilm.precision != "float32"
+        out = characters.new_empty(
+            len(characters), self.bilm.config.lstm.projection, dtype=next(token.parameters()).dtype
+        )
+        windows = spelt.clamp(max=characters.shape[1] - 1) + 1
+        room = [int(part.sum()) for part in windows.cpu().split(GPU_BLOCK)]
+        with torch.autocast("cuda", torch.bfloat16, enabled=low):
+            for number, rows in enumerate(room):
+                block = slice(number * GPU_BLOCK, (number + 1) * GPU_BLOCK)
+                picked = None if numbers is None else numbers[block]
+                cut = spelt[block].int()
+                out[block] = token(characters[block], picked, spelt=cut, rows=rows)
         return out
 
     def __getstate__(self) -> dict[str, object]:
@@ -239,7 +285,7 @@ class _Cache:
         self._version: tuple[object, ...] = ()
 
     def validate(self, bilm: BiLM) -> None:
-        version = tuple((p.data_ptr(), p._version, p.dtype) for p in bilm.token.parameters())
+        version = prepared.version(bilm.token, bilm.precision)
         if version != self._version:
             self.slots, self.store, self.ends, self._version = {}, None, None, version
 
@@ -258,6 +304,28 @@ class _Cache:
             self.store = grown
         self.store[len(self.slots) : needed] = vectors[: len(words)]
         self.slots.update(zip(words, range(len(self.slots), needed), strict=True))
+
+
+def on_host(
+    batches: Iterable[tuple[list[int], Layers]],
+) -> Iterator[tuple[list[int], Layers]]:
+    """Yield batches in host memory; those of a GPU each while the next one is computed."""
+    waiting: tuple[list[int], Layers, torch.cuda.Event] | None = None
+    for numbers, layers in batches:
+        if not layers.flat.is_cuda:
+            yield numbers, layers
+            continue
+        flat = torch.empty(layers.flat.shape, dtype=layers.flat.dtype, pin_memory=True)
+        flat.copy_(layers.flat, non_blocking=True)
+        done = torch.cuda.Event()
+        done.record()
+        if waiting is not None:
+            waiting[2].synchronize()
+            yield waiting[:2]
+        waiting = numbers, replace(layers, flat=flat), done
+    if waiting is not None:
+        waiting[2].synchronize()
+        yield waiting[:2]
 
 
 def _index(numbers: Sequence[Numbers]) -> Tensor:

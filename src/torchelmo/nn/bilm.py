@@ -18,10 +18,12 @@ import torch
 from torch import Tensor, nn
 
 from torchelmo.config import ElmoConfig
+from torchelmo.nn import gpu, prepared
 from torchelmo.nn.char_cnn import TokenLayer
 from torchelmo.nn.lstm import LstmLayer, State
 from torchelmo.nn.output import Layers
 from torchelmo.ops.lstm import lstmp
+from torchelmo.ops.packed import Precision
 
 Direction = Literal["forward", "backward"]
 DIRECTIONS: tuple[Direction, Direction] = ("forward", "backward")
@@ -34,6 +36,7 @@ class BiLM(nn.Module):
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__()
         self.config = config
+        self.precision: Precision = "float32"  # of products where no gradients are wanted
         self.token = TokenLayer(config)
         count = config.lstm.layers
         self.forward_layers = nn.ModuleList(LstmLayer(config.lstm) for _ in range(count))
@@ -59,6 +62,15 @@ class BiLM(nn.Module):
             first_row: the state's row that belongs to the first sentence.
             boundaries: keep `<S>` and `</S>` in the output.
         """
+        parts = [cast(list[LstmLayer], s) for s in (self.forward_layers, self.backward_layers)]
+        if prepared.applies(vectors.device, vectors.dtype):
+            stacks = prepared.stacks(self, parts, self.precision)
+            return stacks(vectors, index, lengths, state, first_row, boundaries)
+        if gpu.applies(vectors.device, vectors.dtype):
+            dtype = vectors.dtype if self.precision == "float32" else torch.bfloat16
+            recorded = gpu.stacks(self, parts, dtype)
+            return recorded(vectors, index.cpu(), lengths, state, first_row, boundaries)
+        index = index.to(vectors.device)
         whole = boundaries or state is not None
         steps = _Steps(lengths, 2 if whole else 1, index.device)
         rows, times = steps.rows, steps.times
