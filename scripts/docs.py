@@ -96,7 +96,49 @@ def training() -> str:
     )
 
 
+def kernels() -> str:
+    """Errors of each operation against float64, and losses; nothing until they are measured."""
+    if not (ROOT / "results" / "speed" / "kernels.json").exists():
+        return ""
+    whole = result("speed/kernels")
+    found, curve = whole["values"], whole["values"]["curve"]
+    rows = [
+        f"| {whole['hardware']} | precision | cases | Triton | torch |",
+        "|---|---|---|---|---|",
+    ]
+    for operation, dtypes in found["worst"].items():
+        for dtype, errors in dtypes.items():
+            cases = {
+                row["case"]
+                for row in found["operations"]
+                if (row["operation"], row["dtype"]) == (operation, dtype)
+            }
+            cells = [
+                f"{errors[name]:.1e}" if name in errors else "" for name in ("triton", "torch")
+            ]
+            rows.append(f"| {operation} | {dtype} | {len(cases)} | {' | '.join(cells)} |")
+    steps = f"{curve['steps']:,} training steps in bf16, means of {curve['every']}"
+    near, seeds = (
+        f"{curve[name]['mean']:.4f} ({curve[name]['largest']:.4f})"
+        for name in ("from_reference", "between_seeds")
+    )
+    return "\n".join(
+        [
+            *rows,
+            "",
+            f"| {steps} | mean (largest) difference of the loss, nats |",
+            "|---|---|",
+            f"| Triton and reference, same seed | {near} |",
+            f"| Triton with two seeds | {seeds} |",
+            "| Triton twice, same seed | "
+            + ("0, all weights equal bit for bit |" if curve["identical"] else "not equal |"),
+            "",
+        ]
+    )
+
+
 TABLES: dict[str, Callable[[], str]] = {
+    "kernels": kernels,
     "parity": parity,
     "prepare": prepare,
     "training": training,
