@@ -156,17 +156,17 @@ def test_a_batch_that_does_not_fit_is_split(plain, monkeypatch):
     sentences = [["a", "gift"]] * 7 + [["music"]]
     expected, carried = plain.layers(sentences), State()
     moved_on = plain.layers(sentences, state=carried)
-    whole = plain.bilm.forward
+    whole = plain.bilm.quick
     sizes = []
 
-    def forward(vectors, index, lengths, **arguments):
-        out = whole(vectors, index, lengths, **arguments)  # the state has moved on when it fails
+    def quick(vectors, words, lengths, *arguments):
+        out = whole(vectors, words, lengths, *arguments)  # the state has moved on when it fails
         if len(lengths) > 2:
             raise torch.OutOfMemoryError("out of memory")
         sizes.append(len(lengths))
         return out
 
-    monkeypatch.setattr(plain.bilm, "forward", forward)
+    monkeypatch.setattr(plain.bilm, "quick", quick)
     state = State()
     for found, wanted in (
         (plain.layers(sentences), expected),
@@ -181,7 +181,7 @@ def test_a_batch_that_does_not_fit_is_split(plain, monkeypatch):
     def broken(*_, **__):
         raise RuntimeError("an illegal memory access was encountered")
 
-    monkeypatch.setattr(plain.bilm, "forward", broken)
+    monkeypatch.setattr(plain.bilm, "quick", broken)
     with pytest.raises(RuntimeError, match="illegal memory access"):
         plain.layers(sentences)
 

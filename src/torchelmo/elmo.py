@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from torchelmo import scoring
-from torchelmo.encoder import Batch, Encoder
+from torchelmo.encoder import Batch, Encoder, apart, on_host
 from torchelmo.errors import InputError
 from torchelmo.formats import load, native
 from torchelmo.formats.model import Model
@@ -28,6 +28,8 @@ from torchelmo.neighbours import Neighbour, nearest_tokens, nearest_words
 from torchelmo.nn.lstm import State
 from torchelmo.nn.output import Layers
 from torchelmo.nn.scalar_mix import LayerNorm, ScalarMix
+from torchelmo.ops import threads
+from torchelmo.ops.packed import Precision, check_precision
 from torchelmo.scoring import Perplexity, SentenceScore, Substitute
 from torchelmo.text.characters import Characters
 from torchelmo.text.vocabulary import Vocabulary
@@ -60,6 +62,7 @@ class Elmo(nn.Module):
         layer_norm: LayerNorm | None = None,
         requires_grad: bool = False,
         escape_boundaries: bool = False,
+        precision: Precision = "float32",
     ) -> None:
         """Build the network around a model read from files.
 
@@ -71,6 +74,8 @@ class Elmo(nn.Module):
             layer_norm: None, "tf" or "allennlp" (see `ScalarMix`).
             requires_grad: train the biLM too; otherwise it is frozen.
             escape_boundaries: spell the words `<S>` and `</S>` rather than take them as boundaries.
+            precision: of matrix products where no gradients are wanted: "float32", or "bf16" and
+                (on a CPU) "int8", which take less time and round more. Results are float32.
         """
         super().__init__()
         config = model.config
@@ -87,6 +92,7 @@ class Elmo(nn.Module):
             self.softmax.requires_grad_(False)
         self.bilm.requires_grad_(requires_grad)
         self.requires_grad = requires_grad
+        self.bilm.precision = precision
         self.alphabet, self.input_words = tuple(model.alphabet), model.words
         if isinstance(mixes, int):
             learned = dict(model.mixes)
@@ -115,6 +121,7 @@ class Elmo(nn.Module):
         layer_norm: LayerNorm | None = None,
         requires_grad: bool = False,
         escape_boundaries: bool = False,
+        precision: Precision = "float32",
         device: str | torch.device | None = None,
         revision: str | None = None,
         cache_dir: str | Path | None = None,
@@ -124,8 +131,10 @@ class Elmo(nn.Module):
 
         `name` is a packaged or published model's name, a folder or archive of any known format, or
         a hub id; or give the `options` and `weights` files of the original programs. See `__init__`
-        for the mixes.
+        for the mixes and the precision.
         """
+        chosen = pick_device(device)
+        check_precision(precision, chosen)
         model = load.load(
             name,
             options=options,
@@ -144,8 +153,9 @@ class Elmo(nn.Module):
             layer_norm=layer_norm,
             requires_grad=requires_grad,
             escape_boundaries=escape_boundaries,
+            precision=precision,
         )
-        return elmo.to(pick_device(device))
+        return elmo.to(chosen)
 
     @property
     def device(self) -> torch.device:
@@ -235,9 +245,11 @@ class Elmo(nn.Module):
         """
         words = self.words(sentences)
         out: list[Tensor] = [torch.empty(0)] * len(words)
-        for numbers, layers in self.encoder.run(words, state=state, batch_tokens=batch_tokens):
-            for number, piece in zip(numbers, layers.split(), strict=True):
-                out[number] = piece.clone()  # its own memory, not a view that keeps the batch
+        batches = self.encoder.run(words, state=state, batch_tokens=batch_tokens)
+        with threads.serial():
+            for numbers, layers in batches if as_tensors else on_host(batches):
+                for number, piece in zip(numbers, apart(layers), strict=True):
+                    out[number] = piece
         return out if as_tensors else [_numpy(piece) for piece in out]
 
     @overload
@@ -279,12 +291,15 @@ class Elmo(nn.Module):
         wide = mixer.layer_norm == "allennlp"
         words = self.words(sentences)
         out: list[Tensor] = [torch.empty(0)] * len(words)
-        for numbers, layers in self.encoder.run(
-            words, state=state, batch_tokens=batch_tokens, boundaries=wide
-        ):
-            mixed = mixer.mix(layers)[layers.inner()]
-            for number, piece in zip(numbers, layers.strip().split(mixed), strict=True):
-                out[number] = piece.clone()
+        run = self.encoder.run(words, state=state, batch_tokens=batch_tokens, boundaries=wide)
+        batches = (
+            (numbers, Layers(mixer.mix(layers).unsqueeze(0), layers.lengths, wide).strip())
+            for numbers, layers in run
+        )
+        with threads.serial():
+            for numbers, mixed in batches if as_tensors else on_host(batches):
+                for number, piece in zip(numbers, apart(mixed), strict=True):
+                    out[number] = piece[0]
         return out if as_tensors else [_numpy(piece) for piece in out]
 
     def encode(

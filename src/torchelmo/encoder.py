@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import repeat
+from itertools import accumulate, chain, repeat
 
 import numpy as np
 import numpy.typing as npt
@@ -24,17 +24,19 @@ from torchelmo.nn import gpu, prepared
 from torchelmo.nn.bilm import BiLM
 from torchelmo.nn.lstm import State
 from torchelmo.nn.output import Layers
+from torchelmo.nn.packing import with_boundaries
 from torchelmo.ops import threads
 from torchelmo.text.batching import WordTable, by_tokens
 from torchelmo.text.characters import Characters, Ids
 from torchelmo.text.vocabulary import Vocabulary
 
 BLOCK = 128  # words a character CNN call: enough to fill the matrix products, small in memory
-GPU_BLOCK = 8192  # ... on a GPU
+GPU_BLOCK, FILLED = 8192, 256  # ... on a GPU, and of what they are a multiple there
 SPELLINGS = (8, 12, 16, 24)  # words are grouped by length, so that short ones cost less
 CACHE_BYTES = 32 << 20
-CPU_BATCH_TOKENS, GPU_BATCH_TOKENS = 2048, 65_536  # larger gains little and costs memory
-CPU_BATCH_NUMBERS = 1 << 20  # of a layer's output: fewer tokens where the vectors are wide
+CPU_BATCH_TOKENS = 2048  # larger gains little and costs memory
+# Numbers of a layer's output in a batch: fewer tokens where the vectors are wide.
+CPU_BATCH_NUMBERS, GPU_BATCH_NUMBERS = 1 << 20, 1 << 26
 
 Numbers = npt.NDArray[np.int64]  # the words of a sentence
 
@@ -126,11 +128,15 @@ class Encoder:
         """
         if batch_tokens is None:
             fit = min(CPU_BATCH_NUMBERS // self.bilm.config.width, CPU_BATCH_TOKENS)
-            batch_tokens = fit if self.device.type == "cpu" else GPU_BATCH_TOKENS
-        table = WordTable()
-        numbers = [table.ids(sentence) for sentence in sentences]
+            if self.device.type != "cpu":
+                fit = max(GPU_BATCH_NUMBERS // self.bilm.config.width, 1024)
+            batch_tokens = fit
+        table, lengths = WordTable(), list(map(len, sentences))
+        running = table.ids(chain.from_iterable(sentences))  # all at once: quicker
+        numbers = [
+            running[end - n : end] for n, end in zip(lengths, accumulate(lengths), strict=True)
+        ]
         vectors = self.vectors(list(table))
-        lengths = list(map(len, sentences))
         groups = by_tokens(lengths, batch_tokens, in_order=state is not None)
 
         def part(group: list[int]) -> list[tuple[list[int], Layers]]:
@@ -145,8 +151,9 @@ class Encoder:
 
         # On a CPU batches are independent parts of work, unless they carry a state: some begin
         # while the caller is busy with those before.
-        alone = self.device.type != "cpu" or state is not None or len(groups) < 2
-        most = 1 if alone else (threads.count() + 3) // 2
+        count = threads.count()
+        alone = self.device.type != "cpu" or state is not None or min(len(groups), count) < 2
+        most = 1 if alone else (count + 3) // 2
         for done in threads.ahead((partial(part, group) for group in groups), most):
             yield from done
 
@@ -165,16 +172,22 @@ class Encoder:
         a batch is through: in one that fails, some layers have moved on already.
         """
         trial = None if state is None else state.copy()
+        lengths = list(map(len, numbers))
+        layers: Layers
         try:
             with torch.no_grad():
-                layers: Layers = self.bilm(
-                    vectors,
-                    _index(numbers),
-                    list(map(len, numbers)),
-                    state=trial,
-                    first_row=first_row,
-                    boundaries=boundaries,
-                )
+                if numbers and self.bilm.is_quick(vectors):
+                    words = with_boundaries(np.concatenate(numbers), lengths)
+                    layers = self.bilm.quick(vectors, words, lengths, trial, first_row, boundaries)
+                else:
+                    layers = self.bilm(
+                        vectors,
+                        _index(numbers),
+                        lengths,
+                        state=trial,
+                        first_row=first_row,
+                        boundaries=boundaries,
+                    )
         except (MemoryError, RuntimeError) as error:
             if len(numbers) < 2 or not out_of_memory(error):
                 raise
@@ -247,23 +260,29 @@ class Encoder:
             picked = None if numbers is None else numbers[block]
             out[block] = layer(characters[block], picked, spelt[block].tolist())
 
-        threads.run([partial(some, block) for block in order.split(BLOCK) if len(block)])
+        # Few words are halved too: it takes less time where there are two threads.
+        size = min(max(-(-len(order) // 2), 4), BLOCK)
+        threads.run([partial(some, block) for block in order.split(size) if len(block)])
         return out
 
     def _compute_ragged(self, characters: Tensor, numbers: Tensor | None, spelt: Tensor) -> Tensor:
         token, low = self.bilm.token, self.bilm.precision != "float32"
-        out = characters.new_empty(
-            len(characters), self.bilm.config.lstm.projection, dtype=next(token.parameters()).dtype
-        )
-        windows = spelt.clamp(max=characters.shape[1] - 1) + 1
-        room = [int(part.sum()) for part in windows.cpu().split(GPU_BLOCK)]
+        # Filled up with words of one character: kernels are compiled and chosen by shape.
+        fill = -len(characters) % FILLED
+        characters = torch.cat([characters, characters[:1].expand(fill, -1)])
+        numbers = None if numbers is None else torch.cat([numbers, numbers[:1].expand(fill)])
+        spelt = torch.cat([spelt, torch.ones_like(spelt[:1]).expand(fill)]).int()
+        windows = (spelt.clamp(max=characters.shape[1] - 1) + 1).cpu().split(GPU_BLOCK)
+        parts = []
         with torch.autocast("cuda", torch.bfloat16, enabled=low):
-            for number, rows in enumerate(room):
+            for number, part in enumerate(windows):
                 block = slice(number * GPU_BLOCK, (number + 1) * GPU_BLOCK)
                 picked = None if numbers is None else numbers[block]
-                cut = spelt[block].int()
-                out[block] = token(characters[block], picked, spelt=cut, rows=rows)
-        return out
+                rows = int(part.sum())
+                rows += -rows % (16 * FILLED)
+                parts.append(token(characters[block], picked, spelt=spelt[block], rows=rows))
+        dtype = next(token.parameters()).dtype
+        return torch.cat(parts)[: len(characters) - fill].to(dtype)
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_cache": None}
@@ -328,13 +347,30 @@ def on_host(
         yield waiting[:2]
 
 
+def apart(layers: Layers) -> list[Tensor]:
+    """Return each sentence's layers in memory of its own, not views that keep the whole batch."""
+    pieces = layers.split()
+    if not layers.flat.is_pinned():
+        return [piece.clone() for piece in pieces]
+    # A GPU's results come faster than one core copies them.
+    size = -(-len(pieces) // max(threads.count(), 1))
+    groups = [pieces[start : start + size] for start in range(0, len(pieces), size)]
+    copies = threads.run([partial(_clone, group) for group in groups])
+    return [piece for group in copies for piece in group]
+
+
+def _clone(pieces: list[Tensor]) -> list[Tensor]:
+    return [piece.clone() for piece in pieces]
+
+
 def _index(numbers: Sequence[Numbers]) -> Tensor:
     """Lay out word numbers as (B, T+2) rows of `vectors`: 0 is `<S>`, 1 `</S>`, words from 2."""
-    longest = max(map(len, numbers), default=0)
-    index = np.zeros((len(numbers), longest + 2), dtype=np.int64)
-    for row, ids in zip(index, numbers, strict=True):
-        row[1 : len(ids) + 1] = ids + 2
-        row[len(ids) + 1] = 1
+    lengths = np.fromiter(map(len, numbers), np.int64, len(numbers))
+    columns = np.arange(lengths.max(initial=0) + 2)
+    index = np.zeros((len(numbers), len(columns)), dtype=np.int64)
+    if len(numbers):
+        index[(columns > 0) & (columns <= lengths[:, None])] = np.concatenate(numbers) + 2
+        index[np.arange(len(numbers)), lengths + 1] = 1
     return torch.from_numpy(index)
 
 

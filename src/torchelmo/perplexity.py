@@ -30,7 +30,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from torchelmo.encoder import CPU_BATCH_TOKENS, GPU_BATCH_TOKENS, Encoder
+from torchelmo.encoder import Encoder
 from torchelmo.errors import InputError
 from torchelmo.nn.bilm import BiLM, Direction
 from torchelmo.nn.softmax import AnySoftmax
@@ -45,6 +45,7 @@ Rows = Literal["slices", "bilm"]
 STREAMS, STEPS = 32, 32
 BLOCK = 1 << 16  # predictions whose words are looked up together; a word's vector is made once
 WORDS = 1024  # distinct words a call of the token layer
+CPU_WINDOW, GPU_WINDOW = 1024, 16_384  # tokens that are read at once
 
 
 class Text(Protocol):
@@ -231,8 +232,8 @@ def text_perplexity(
     """
     softmax, vocabulary = ready(softmax, vocabulary)
     if steps is None:
-        tokens = CPU_BATCH_TOKENS if encoder.device.type == "cpu" else GPU_BATCH_TOKENS
-        steps = max(tokens // max(streams, 1), 1)
+        window = CPU_WINDOW if encoder.device.type == "cpu" else GPU_WINDOW
+        steps = max(window // max(streams, 1), 1)
     if not len(text.tokens):
         raise InputError("the text has no words: perplexity needs at least one")
     table = text.table

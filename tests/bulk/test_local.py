@@ -346,7 +346,7 @@ def test_options_out_of_range(wrong):
 
 
 def test_bad_text_is_found_before_any_work(elmo, tmp_path, monkeypatch):
-    monkeypatch.setattr(elmo.bilm, "forward", None)
+    monkeypatch.setattr(elmo.bilm, "quick", None)
     text = tmp_path / "in.txt"
     text.write_bytes(b"fine words\n" * 1000 + b"bad \xff\n")
     with pytest.raises(InputError, match=r"line 1001 of .*in\.txt is not UTF-8"):
@@ -393,10 +393,10 @@ def test_a_disk_that_fills_up_keeps_finished_parts(elmo, text, tmp_path, monkeyp
 
 
 def test_a_sentence_too_long_for_memory(elmo, text, tmp_path, monkeypatch):
-    def forward(vectors, index, lengths, **_):
+    def quick(vectors, words, lengths, *_):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(elmo.bilm, "forward", forward)
+    monkeypatch.setattr(elmo.bilm, "quick", quick)
     with pytest.raises(InputError, match="memory ran out; line 7 has 14 tokens: split"):
         embed_file(elmo, text, tmp_path / "out.npz")
     assert left_behind(tmp_path, "in.txt") == []

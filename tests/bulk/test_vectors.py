@@ -84,16 +84,16 @@ def test_carry_goes_on_in_another_call(elmo):
 @pytest.fixture
 def small_memory(elmo, monkeypatch):
     """A network that runs out of memory above two sentences a batch, after half of its work."""
-    run, sizes = elmo.bilm.forward, []
+    run, sizes = elmo.bilm.quick, []
 
-    def forward(vectors, index, lengths, **more):
+    def quick(vectors, words, lengths, *more):
         sizes.append(len(lengths))
-        layers = run(vectors, index, lengths, **more)
+        layers = run(vectors, words, lengths, *more)
         if len(lengths) > 2:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1 GiB")
         return layers
 
-    monkeypatch.setattr(elmo.bilm, "forward", forward)
+    monkeypatch.setattr(elmo.bilm, "quick", quick)
     return sizes
 
 
@@ -118,10 +118,10 @@ def test_a_carried_batch_that_does_not_fit_is_split(elmo, small_memory, request)
 
 
 def test_one_sentence_that_does_not_fit_is_an_error(elmo, monkeypatch):
-    def forward(*_, **__):
+    def quick(*_, **__):
         raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory")
 
-    monkeypatch.setattr(elmo.bilm, "forward", forward)
+    monkeypatch.setattr(elmo.bilm, "quick", quick)
     with pytest.raises(RuntimeError, match="allocate"):
         embed_batch(elmo, [["one"]])
     with pytest.raises(RuntimeError, match="allocate"):

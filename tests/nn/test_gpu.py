@@ -1,5 +1,6 @@
 """The GPU's way through a batch; recordings are tested where there is a GPU."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -7,6 +8,7 @@ from torchelmo.config import CharacterConfig, ElmoConfig, LstmConfig
 from torchelmo.nn import gpu
 from torchelmo.nn.bilm import BiLM
 from torchelmo.nn.lstm import State
+from torchelmo.nn.packing import with_boundaries
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 LENGTHS = [5, 1, 0, 12, 7]
@@ -27,9 +29,13 @@ def vectors():
     return torch.randn(30, 64, generator=torch.Generator().manual_seed(5)).to(DEVICE)
 
 
-def index(seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randint(0, 30, (len(LENGTHS), max(LENGTHS) + 2), generator=generator)
+def sentences(seed=0, lengths=LENGTHS):
+    """Words one after another for `Stacks`, and padded with their boundaries for `BiLM`."""
+    words = np.random.default_rng(seed).integers(0, 28, sum(lengths))
+    index = np.zeros((len(lengths), max(lengths) + 2), dtype=np.int64)
+    for row, n, end in zip(index, lengths, np.cumsum(lengths), strict=True):
+        row[1 : n + 2] = [*words[end - n : end] + 2, 1]
+    return with_boundaries(words, lengths), torch.from_numpy(index).to(DEVICE)
 
 
 def made(bilm, dtype=torch.float32):
@@ -39,14 +45,15 @@ def made(bilm, dtype=torch.float32):
 @pytest.mark.parametrize("boundaries", [False, True])
 @pytest.mark.parametrize("recorded", [True, False])
 def test_layers_are_the_references(bilm, vectors, monkeypatch, boundaries, recorded):
+    words, index = sentences()
     with monkeypatch.context() as patch:
         patch.setenv("TORCHELMO_BACKEND", "reference")
-        wanted = bilm(vectors, index().to(DEVICE), LENGTHS, boundaries=boundaries)
+        wanted = bilm(vectors, index, LENGTHS, boundaries=boundaries)
     if not recorded:
         monkeypatch.setattr(gpu, "RECORDED_TOKENS", 0)
     stacks = made(bilm)
     for _ in range(3 if DEVICE.type == "cuda" else 1):  # as it is, recording it, recorded
-        found = stacks(vectors, index(), LENGTHS, None, 0, boundaries)
+        found = stacks(vectors, words, LENGTHS, None, 0, boundaries)
         torch.testing.assert_close(found.flat, wanted.flat, atol=2e-6, rtol=1e-5)
         assert found.lengths == wanted.lengths and found.boundaries == boundaries
     assert bool(stacks._shapes) == recorded
@@ -56,18 +63,20 @@ def test_state_is_carried(bilm, vectors, monkeypatch):
     states = State(), State()
     stacks = made(bilm)
     for seed in (1, 2):
+        words, index = sentences(seed)
         with monkeypatch.context() as patch:
             patch.setenv("TORCHELMO_BACKEND", "reference")
-            wanted = bilm(vectors, index(seed).to(DEVICE), LENGTHS, state=states[0])
-        found = stacks(vectors, index(seed), LENGTHS, states[1], 0, False)
+            wanted = bilm(vectors, index, LENGTHS, state=states[0])
+        found = stacks(vectors, words, LENGTHS, states[1], 0, False)
         torch.testing.assert_close(found.flat, wanted.flat, atol=2e-6, rtol=1e-5)
     for name, tensor in states[0].tensors().items():
         torch.testing.assert_close(states[1].tensors()[name], tensor, atol=2e-6, rtol=1e-5)
 
 
 def test_sixteen_bits(bilm, vectors):
-    wanted = made(bilm)(vectors, index(), LENGTHS, None, 0, False).flat
-    found = made(bilm, torch.bfloat16)(vectors, index(), LENGTHS, None, 0, False).flat
+    words, _ = sentences()
+    wanted = made(bilm)(vectors, words, LENGTHS, None, 0, False).flat
+    found = made(bilm, torch.bfloat16)(vectors, words, LENGTHS, None, 0, False).flat
     assert 1e-4 < (found - wanted).norm() / wanted.norm() < 1e-2
 
 
@@ -84,6 +93,6 @@ def test_shapes_recorded_are_few(bilm, vectors, monkeypatch):
     monkeypatch.setattr(gpu, "SHAPES", 2)
     stacks = made(bilm)
     for longest in (3, 11, 19, 27, 3, 3):
-        table = torch.randint(0, 30, (2, longest + 2))
-        stacks(vectors, table, [longest, longest], None, 0, False)
+        words, _ = sentences(lengths=[longest, longest])
+        stacks(vectors, words, [longest, longest], None, 0, False)
     assert len(stacks._shapes) == 2

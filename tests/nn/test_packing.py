@@ -6,28 +6,27 @@ import pytest
 from torchelmo.nn.packing import Batch
 
 LENGTHS = [2, 0, 3]
-# <S> is 0, </S> is 1, words from 2; beyond a sentence's end stands anything.
-TABLE = np.array([[0, 2, 3, 1, 9], [0, 1, 9, 9, 9], [0, 4, 5, 6, 1]])
+WORDS = np.array([0, 2, 3, 1, 0, 1, 0, 4, 5, 6, 1])  # <S> is 0, </S> is 1
 
 
 def read(batch, direction):
     """Each step's words, by sentence."""
-    words, _ = batch.places(TABLE, direction)
+    words, _ = batch.places(direction)
     steps = np.split(words, np.cumsum(batch.sizes)[:-1])
     return [step.tolist() for step in steps]
 
 
 def test_packed_order_by_hand():
-    batch = Batch(LENGTHS, whole=False, boundaries=False)
+    batch = Batch(WORDS, LENGTHS, whole=False, boundaries=False)
     assert batch.sizes == [3, 2, 2, 1] and batch.order.tolist() == [2, 0, 1]
     assert read(batch, 0) == [[0, 0, 0], [4, 2], [5, 3], [6]]
     assert read(batch, 1) == [[1, 1, 1], [6, 3], [5, 2], [4]]
-    assert batch.tokens(TABLE).tolist() == [2, 3, 4, 5, 6]
+    assert batch.tokens().tolist() == [2, 3, 4, 5, 6]
     assert batch.lengths == (2, 0, 3)
 
 
 def test_full_rows_by_hand():
-    batch = Batch(LENGTHS, whole=False, boundaries=False, shape=(5, 4))
+    batch = Batch(WORDS, LENGTHS, whole=False, boundaries=False, shape=(5, 4))
     assert batch.sizes == [4] * 5
     assert read(batch, 0)[:3] == [[0, 0, 0, 0], [2, 1, 4, 4], [3, 1, 5, 5]]
     assert read(batch, 1)[:3] == [[1, 1, 1, 1], [3, 0, 6, 6], [2, 0, 5, 5]]
@@ -37,8 +36,8 @@ def test_full_rows_by_hand():
 @pytest.mark.parametrize(("whole", "boundaries"), [(False, False), (True, False), (True, True)])
 @pytest.mark.parametrize("direction", [0, 1])
 def test_outputs_come_from_where_their_word_was_read(shape, whole, boundaries, direction):
-    batch = Batch(LENGTHS, whole=whole, boundaries=boundaries, shape=shape)
-    words, where = batch.places(TABLE, direction)
+    batch = Batch(WORDS, LENGTHS, whole=whole, boundaries=boundaries, shape=shape)
+    words, where = batch.places(direction)
     expected = [0, 2, 3, 1, 0, 1, 0, 4, 5, 6, 1] if boundaries else [2, 3, 4, 5, 6]
-    assert words[where].tolist() == expected == batch.tokens(TABLE).tolist()
+    assert words[where].tolist() == expected == batch.tokens().tolist()
     assert batch.rows == len(expected)

@@ -57,9 +57,12 @@ def test_serial_leaves_the_count_to_others():
         here = threading.get_ident()
         assert here not in threads.run([threading.get_ident] * 2)
         assert list(threads.ahead([threads.count] * 3, 2)) == [2, 2, 2]
+        assert list(threads.ahead([torch.get_num_threads] * 3, 2)) == [1, 1, 1]
         with threads.serial():
             assert threads.count() == 2
     assert torch.get_num_threads() == 2 and threads.count() == 2
+    assert list(threads.ahead([threads.count] * 3, 2)) == [2, 2, 2]
+    assert in_new_thread(torch.get_num_threads) == 2
 
 
 @pytest.mark.parametrize("most", [1, 2, 5])

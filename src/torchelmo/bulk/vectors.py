@@ -19,7 +19,7 @@ import torch
 
 from torchelmo.config import ElmoConfig
 from torchelmo.elmo import Elmo
-from torchelmo.encoder import Encoder
+from torchelmo.encoder import Encoder, on_host
 from torchelmo.errors import InputError
 from torchelmo.nn.lstm import State
 from torchelmo.nn.output import Layers
@@ -62,7 +62,7 @@ def embed_reset(
 ) -> Iterator[tuple[int, Vectors]]:
     """Yield each sentence's number and vectors, longest sentences first."""
     check_layers(encoder.bilm.config, layers)
-    for numbers, output in encoder.run(sentences, batch_tokens=batch_tokens):
+    for numbers, output in on_host(encoder.run(sentences, batch_tokens=batch_tokens)):
         yield from zip(numbers, _pieces(output, layers, dtype), strict=True)
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Literal, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -22,6 +23,7 @@ from torchelmo.nn import gpu, prepared
 from torchelmo.nn.char_cnn import TokenLayer
 from torchelmo.nn.lstm import LstmLayer, State
 from torchelmo.nn.output import Layers
+from torchelmo.nn.packing import Integers
 from torchelmo.ops.lstm import lstmp
 from torchelmo.ops.packed import Precision
 
@@ -62,14 +64,10 @@ class BiLM(nn.Module):
             first_row: the state's row that belongs to the first sentence.
             boundaries: keep `<S>` and `</S>` in the output.
         """
-        parts = [cast(list[LstmLayer], s) for s in (self.forward_layers, self.backward_layers)]
-        if prepared.applies(vectors.device, vectors.dtype):
-            stacks = prepared.stacks(self, parts, self.precision)
-            return stacks(vectors, index, lengths, state, first_row, boundaries)
-        if gpu.applies(vectors.device, vectors.dtype):
-            dtype = vectors.dtype if self.precision == "float32" else torch.bfloat16
-            recorded = gpu.stacks(self, parts, dtype)
-            return recorded(vectors, index.cpu(), lengths, state, first_row, boundaries)
+        if self.is_quick(vectors):
+            ends = np.array(lengths, dtype=np.int64)[:, None] + 1
+            words = index.cpu().numpy()[np.arange(index.shape[1]) <= ends]
+            return self.quick(vectors, words, lengths, state, first_row, boundaries)
         index = index.to(vectors.device)
         whole = boundaries or state is not None
         steps = _Steps(lengths, 2 if whole else 1, index.device)
@@ -97,6 +95,35 @@ class BiLM(nn.Module):
             sides = [outputs[level][d, where[d, sentence, position]] for d in (0, 1)]
             layers.append(torch.cat(sides, dim=1))
         return Layers(torch.stack(layers), out_lengths, boundaries)
+
+    def quick(
+        self,
+        vectors: Tensor,
+        words: Integers,
+        lengths: Sequence[int],
+        state: State | None = None,
+        first_row: int = 0,
+        boundaries: bool = False,
+    ) -> Layers:
+        """Do what `forward` does, where `is_quick`, with prepared weights.
+
+        `words` are the vectors that stand in the sentences: `<S>`, the words, `</S>`, one sentence
+        after the other.
+        """
+        parts = [cast(list[LstmLayer], s) for s in (self.forward_layers, self.backward_layers)]
+        run: prepared.Stacks | gpu.Stacks
+        if vectors.is_cuda:
+            dtype = vectors.dtype if self.precision == "float32" else torch.bfloat16
+            run = gpu.stacks(self, parts, dtype)
+        else:
+            run = prepared.stacks(self, parts, self.precision)
+        return run(vectors, words, lengths, state, first_row, boundaries)
+
+    @staticmethod
+    def is_quick(vectors: Tensor) -> bool:
+        """Whether a pass over such vectors, as torch is set now, can use prepared weights."""
+        where = vectors.device, vectors.dtype
+        return prepared.applies(*where) or gpu.applies(*where)
 
     def stack(
         self,

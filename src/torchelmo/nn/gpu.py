@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from torchelmo.nn.lstm import LstmLayer, State
 from torchelmo.nn.output import Layers
-from torchelmo.nn.packing import Batch
+from torchelmo.nn.packing import Batch, Integers
 from torchelmo.ops import backend
 from torchelmo.ops.lstm import Prepared, infer, prepare
 
@@ -28,10 +28,11 @@ SHAPES = 64  # recorded at most
 STEPS, ROWS = 8, (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 
 
-def applies(device: torch.device) -> bool:
-    """Whether a pass on this device, as torch is set now, goes this way."""
+def applies(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether a pass over such vectors, as torch is set now, goes this way."""
     return (
         device.type == "cuda"
+        and dtype.itemsize <= 4
         and not torch.is_grad_enabled()
         and not torch.is_autocast_enabled("cuda")
         and backend.choose(device) == "triton"
@@ -55,13 +56,13 @@ class Stacks:
     def __call__(
         self,
         vectors: Tensor,
-        index: Tensor,
+        words: Integers,
         lengths: Sequence[int],
         state: State | None,
         first_row: int,
         boundaries: bool,
     ) -> Layers:
-        """Contextualise a batch; `index` is on the CPU."""
+        """Contextualise a batch, as `BiLM.quick`."""
         whole = boundaries or state is not None
         longest, rows = max(lengths, default=0) + (2 if whole else 1), len(lengths)
         shape = _shape(longest, rows)
@@ -69,11 +70,10 @@ class Stacks:
         total = sum(lengths) + rows * (2 if whole else 1)
         small = state is None and shape is not None and shape[0] * shape[1] <= 3 * total + 512
         if small and shape is not None and shape[0] * shape[1] <= RECORDED_TOKENS:
-            batch = Batch(lengths, whole=whole, boundaries=boundaries, shape=shape)
+            batch = Batch(words, lengths, whole=whole, boundaries=boundaries, shape=shape)
         else:
-            batch, shape = Batch(lengths, whole=whole, boundaries=boundaries), None
-        table = index.numpy()
-        sent = [batch.tokens(table), *batch.places(table, 0), *batch.places(table, 1)]
+            batch, shape = Batch(words, lengths, whole=whole, boundaries=boundaries), None
+        sent = [batch.tokens(), *batch.places(0), *batch.places(1)]
         sizes = [len(part) for part in sent]
         numbers = torch.from_numpy(np.concatenate(sent).astype(np.int32))
         if vectors.is_cuda:

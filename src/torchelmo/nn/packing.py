@@ -1,6 +1,6 @@
-"""Where the tokens of ragged sentences are when both directions read them, and in the output.
+"""Where the words of ragged sentences are when both directions read them, and in the output.
 
-All of it is small arrays of integers, for which numpy is quicker than torch.
+All of it is arrays of integers, which the host makes while a GPU is busy with the batch before.
 """
 
 from __future__ import annotations
@@ -11,12 +11,31 @@ import numpy as np
 import numpy.typing as npt
 
 Integers = npt.NDArray[np.int64]
+BEGIN, END = 0, 1  # the vectors of <S> and </S>, where words are numbered from 2
+
+
+def with_boundaries(words: Integers, lengths: Sequence[int]) -> Integers:
+    """Return the vectors of sentences with their boundaries, given word numbers from 0.
+
+    >>> with_boundaries(np.array([0, 1, 0]), [2, 0, 1]).tolist()
+    [0, 2, 3, 1, 0, 1, 0, 2, 1]
+    """
+    stop = np.cumsum(np.array(lengths, dtype=np.int64) + 2)
+    out = np.empty(len(words) + 2 * len(lengths), dtype=np.int64)
+    inside = np.ones(len(out), dtype=bool)
+    for ends, mark in ((stop - np.array(lengths, dtype=np.int64) - 2, BEGIN), (stop - 1, END)):
+        inside[ends] = False
+        out[ends] = mark
+    out[inside] = words + 2
+    return out
 
 
 class Batch:
     """Sentences in packed order: step after step, longest first, each as long as it is.
 
     Args:
+        words: the vectors that stand in the sentences, `<S>`, the words, `</S>`, one sentence after
+            the other.
         lengths: words of each sentence.
         whole: each direction reads both boundaries, not just the one it begins with.
         boundaries: both boundaries are in the output.
@@ -26,60 +45,53 @@ class Batch:
 
     def __init__(
         self,
+        words: Integers,
         lengths: Sequence[int],
         *,
         whole: bool,
         boundaries: bool,
         shape: tuple[int, int] | None = None,
     ) -> None:
-        words = np.array(lengths, dtype=np.int64)
-        steps = words + (2 if whole else 1)
+        counts = np.array(lengths, dtype=np.int64)
+        self._words, self._counts = words, counts
+        self._first = np.cumsum(counts + 2) - counts - 2  # of each sentence in `words`
+        self._full = shape is not None
+        steps = counts + (2 if whole else 1)
         self.order: Integers = np.argsort(-steps, kind="stable")
         if shape is None:
-            active = np.arange(steps.max(initial=0))[:, None] < steps[self.order]  # (T, B)
-            self.sizes: list[int] = active.sum(axis=1).tolist()
-            self._time, place = active.nonzero()  # (N,), step after step
-            self.sentence: Integers = self.order[place]  # (N,)
+            # At step t those take part that have more than t.
+            sizes = len(steps) - np.searchsorted(
+                steps[self.order[::-1]], np.arange(steps.max(initial=0)), side="right"
+            )
+            row_of: Integers = self.order
         else:
-            self.sizes = [shape[1]] * shape[0]
-            self._time = np.repeat(np.arange(shape[0]), shape[1])
-            rows = np.minimum(np.arange(shape[1]), max(len(words) - 1, 0))
-            self.sentence = np.tile(rows, shape[0])
-        self._shape = shape
-        self._last = words + 1  # position of </S>
-        self._begin = 0 if boundaries else 1  # the first position that is in the output
-        kept = words + 2 if boundaries else words
+            sizes = np.full(shape[0], shape[1])
+            row_of = np.minimum(np.arange(shape[1]), max(len(counts) - 1, 0))
+        self.sizes: list[int] = sizes.tolist()
+        self._start = np.cumsum(sizes) - sizes  # of each step
+        self._time = np.repeat(np.arange(len(sizes)), sizes)  # (M,) of each packed row
+        self._sentence = row_of[np.arange(len(self._time)) - self._start[self._time]]
+        self._rank = np.arange(len(counts)) if shape else np.argsort(self.order)
+        kept = counts + 2 if boundaries else counts
         self.lengths: tuple[int, ...] = tuple(kept.tolist())
         self.rows = int(kept.sum())
-        self._start = np.cumsum(kept) - kept  # of each sentence in the output
-        self._kept = kept
+        self._out = np.repeat(np.arange(len(kept)), kept)  # the sentence of each output
+        first = (np.cumsum(kept) - kept)[self._out]
+        self._position = np.arange(self.rows) - first + (0 if boundaries else 1)
 
-    def positions(self, direction: int) -> tuple[Integers, Integers]:
-        """Return the position that each packed row has, and each output's packed row, (N,) (M,)."""
-        last = self._last[self.sentence]
-        time = self._time if direction == 0 else last - self._time
-        where = np.empty(self.rows, dtype=np.int64)
-        if self._shape is not None:
-            sentence, position = self._outputs()
-            step = position if direction == 0 else self._last[sentence] - position
-            return np.clip(time, 0, last), step * self._shape[1] + sentence
-        offset = time - self._begin
-        inside = (offset >= 0) & (offset < self._kept[self.sentence])
-        where[(self._start[self.sentence] + offset)[inside]] = inside.nonzero()[0]
-        return time, where
-
-    def places(self, table: Integers, direction: int) -> tuple[Integers, Integers]:
-        """Return the vector's number of each packed row, and each output's packed row."""
-        positions, where = self.positions(direction)
-        read: Integers = table[self.sentence, positions]
+    def places(self, direction: int) -> tuple[Integers, Integers]:
+        """Return the vector that each packed row reads, and each output's packed row."""
+        last, step = self._counts + 1, self._position
+        time = self._time
+        if direction:
+            time, step = last[self._sentence] - time, last[self._out] - step
+        where: Integers = self._start[step] + self._rank[self._out]
+        if self._full:  # beyond a sentence's end
+            time = np.clip(time, 0, last[self._sentence])
+        read: Integers = self._words[self._first[self._sentence] + time]
         return read, where
 
-    def tokens(self, table: Integers) -> Integers:
-        """Return the vector's number of each output row, (M,), given those of a padded batch."""
-        found: Integers = table[self._outputs()]
+    def tokens(self) -> Integers:
+        """Return the vector of each output, which is the token layer's."""
+        found: Integers = self._words[self._first[self._out] + self._position]
         return found
-
-    def _outputs(self) -> tuple[Integers, Integers]:
-        """Return the sentence and the position of each output row."""
-        sentence = np.repeat(np.arange(len(self._kept)), self._kept)
-        return sentence, np.arange(self.rows) - self._start[sentence] + self._begin

@@ -20,9 +20,9 @@ from torchelmo.nn.char_cnn import CharCnn, TokenLayer
 from torchelmo.nn.highway import Highway
 from torchelmo.nn.lstm import LstmLayer, State
 from torchelmo.nn.output import Layers
-from torchelmo.nn.packing import Batch
+from torchelmo.nn.packing import Batch, Integers
 from torchelmo.ops import backend, cpu, threads
-from torchelmo.ops.packed import Precision, Product, has_bf16, round_up
+from torchelmo.ops.packed import Precision, Product, give_back, has_bf16, round_up
 
 HIGHWAY_BYTES = 48 << 20  # more is not kept twice: many words are computed at a time anyway
 
@@ -48,23 +48,23 @@ class Stacks:
     def __call__(
         self,
         vectors: Tensor,
-        index: Tensor,
+        words: Integers,
         lengths: Sequence[int],
         state: State | None,
         first_row: int,
         boundaries: bool,
     ) -> Layers:
-        """Contextualise a batch, as `BiLM.forward`."""
-        batch = Batch(lengths, whole=boundaries or state is not None, boundaries=boundaries)
+        """Contextualise a batch, as `BiLM.quick`."""
+        whole = boundaries or state is not None
+        batch = Batch(words, lengths, whole=whole, boundaries=boundaries)
         memories = [self._start(d, state, first_row, batch, vectors) for d in (0, 1)]
         levels, width = self.config.layers, vectors.shape[1]
         flat = vectors.new_empty(levels + 1, batch.rows, 2 * width)
-        table = index.numpy()
 
         def direction(d: int) -> list[tuple[Tensor, Tensor]]:
             half = flat[:, :, d * width : (d + 1) * width]
-            half[0] = vectors.index_select(0, torch.from_numpy(batch.tokens(table)))
-            read, where = map(torch.from_numpy, batch.places(table, d))
+            half[0] = vectors.index_select(0, torch.from_numpy(batch.tokens()))
+            read, where = map(torch.from_numpy, batch.places(d))
             x = vectors.index_select(0, read)
             after = []
             for level, (layer, (h, c)) in enumerate(
@@ -175,5 +175,6 @@ def words(token: TokenLayer, precision: Precision) -> Words:
         if known is None or known[0] != now:
             _WORDS.pop(token, None)
             known = now, Words(token, precision)
+            give_back()
             _WORDS[token] = known
         return known[1]

@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from torchelmo.ops import reference
-from torchelmo.ops.packed import Precision, Product, round_up
+from torchelmo.ops.packed import Precision, Product, give_back, round_up
 from torchelmo.ops.reference import LstmWeights
 
 INPUT_ROWS = 256  # of an input product
@@ -86,11 +86,16 @@ class Lstm:
             self.precision == "float32" and small and rows >= FEW_ROWS
         )
         with self._lock:
+            known = self._joined if joined else self._split
+            if known is not None:
+                return known
             if joined:
-                self._joined = self._joined or _Joined(self._weights, self.precision)
-                return self._joined
-            self._split = self._split or _Split(self._weights, self.precision, packed=small)
-            return self._split
+                known = self._joined = _Joined(self._weights, self.precision)
+            else:
+                known = self._split = _Split(self._weights, self.precision, packed=small)
+            if not small:
+                give_back()
+            return known
 
 
 class _Joined:

@@ -257,34 +257,36 @@ def _forward(
     state = joined[..., times * width :]
     first = None if resets is None else resets[:, :batch].unsqueeze(2)
     _split(state[:, :batch], (h if first is None else h.masked_fill(first, 0)).to(run.dtype))
-    start, c_before = 0, c.to(cell_dtype)
+    # One split is quicker than a slice a step.
+    inputs, states, outputs = (tensor.split(sizes, dim=1) for tensor in (joined, state, y))
+    marks = [None] * len(sizes) if resets is None else resets.split(sizes, dim=1)
+
+    def by_step(tensor: Tensor) -> Sequence[Tensor]:
+        if keep:
+            return list(tensor.split(sizes, dim=1))
+        tops = {size: tensor[:, :size] for size in set(sizes)}
+        return [tops[size] for size in sizes]
+
+    cells_after = by_step(c_all)
+    made = None if z is None else by_step(z)
+    to_project = outputs if m_all is None else by_step(m_all)
+    clip = run.projection_clip if projection is not None else None
+    before = c.to(cell_dtype)
     for t, size in enumerate(sizes):
-        here = slice(start, start + size)
-        row = here if keep else slice(0, size)
-        reset = None if resets is None else resets[:, here]
-        c_before = c_before[:, :size]
-        m = y[:, here] if m_all is None else m_all[:, row]
-        made = None if z is None else z[:, row]
-        given = (bias, c_before, reset, run.cell_clip)
-        if fused:
-            kernels.gates_cell(joined[:, here], gates, *given, c_all[:, row], m)
+        before = before if before.shape[1] == size else before[:, :size]
+        given = (bias, before, marks[t], run.cell_clip, cells_after[t], to_project[t])
+        more = t + 1 < len(sizes)
+        following, reset = (states[t + 1], marks[t + 1]) if more else (None, None)
+        if made is None:
+            kernels.gates_cell(inputs[t], gates, *given)
+            kernels.project(to_project[t], projection, clip, outputs[t], following, reset)
         else:
-            torch.bmm(joined[:, here], gates.transpose(1, 2), out=made)
-            kernels.cell(made, *given, c_all[:, row], m)
-        c_before = c_all[:, row]
-        start += size
-        following = reset = None
-        if t + 1 < len(sizes):
-            coming = slice(start, start + sizes[t + 1])
-            following = state[:, coming]
-            reset = None if resets is None else resets[:, coming]
-        if fused:
-            kernels.project(m, projection, run.projection_clip, y[:, here], following, reset)
-            continue
-        if projection is not None:
-            torch.bmm(m, projection.transpose(1, 2), out=y[:, here])
-        clip = run.projection_clip if projection is not None else None
-        kernels.settle(y[:, here], clip, following, reset)
+            torch.bmm(inputs[t], gates.transpose(1, 2), out=made[t])
+            kernels.cell(made[t], *given)
+            if projection is not None:
+                torch.bmm(to_project[t], projection.transpose(1, 2), out=outputs[t])
+            kernels.settle(outputs[t], clip, following, reset)
+        before = cells_after[t]
     saved = [joined, gates, bias]
     saved += [tensor for tensor in (z, m_all, projection) if tensor is not None]
     return y, c_all, saved

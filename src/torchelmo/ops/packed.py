@@ -15,8 +15,11 @@ int8      weights to 8 bits by column, inputs to 8 bits by row, sums exact; four
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import platform
+import sys
+from collections.abc import Callable
 from typing import Literal, get_args
 
 import torch
@@ -116,11 +119,15 @@ class Product:
         return out
 
 
-def check_precision(precision: str) -> None:
-    """Raise a sentence if products of this precision cannot be had here."""
+def check_precision(precision: str, device: torch.device | None = None) -> None:
+    """Raise a sentence if products of this precision cannot be had on a device, or on this CPU."""
     if precision not in get_args(Precision):
         names = ", ".join(get_args(Precision))
         raise InputError(f"precision is {precision!r}, expected one of {names}")
+    if device is not None and device.type != "cpu":
+        if precision == "int8":
+            raise InputError(f"products of int8 run on a CPU, not on {device.type}: choose bf16")
+        return
     if precision == "bf16" and not has_bf16():
         raise InputError("this processor has no products of bf16: choose float32 or int8")
     if precision == "int8" and not has_int8():
@@ -160,6 +167,27 @@ def has_int8() -> bool:
     if not has_packed() or supported is None or not supported():
         return False
     return hasattr(torch.ops.onednn, "qlinear_pointwise")
+
+
+def give_back() -> None:
+    """Let the system have memory that is free but kept, after large weights were rearranged.
+
+    glibc keeps it for later, as much as a quarter of the weights.
+    """
+    trim = _trim()
+    if trim is not None:
+        trim(0)
+
+
+@functools.cache
+def _trim() -> Callable[[int], int] | None:
+    if not sys.platform.startswith("linux"):
+        return None
+    try:
+        found: Callable[[int], int] = ctypes.CDLL(None).malloc_trim
+    except (AttributeError, OSError):  # another C library
+        return None
+    return found
 
 
 def _quantise(x: Tensor) -> tuple[Tensor, Tensor]:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import torch
 
@@ -53,7 +53,7 @@ def run(parts: Sequence[Callable[[], T]]) -> list[T]:
     threads = count()
     if threads == 1 or len(parts) < 2 or getattr(_WORKER, "here", False):
         return [part() for part in parts]
-    pool, inference = _pool(threads), torch.is_inference_mode_enabled()
+    pool, inference = _pool("run", threads), torch.is_inference_mode_enabled()
     futures = [pool.submit(_part, part, inference) for part in parts]
     return [future.result() for future in futures]
 
@@ -61,38 +61,40 @@ def run(parts: Sequence[Callable[[], T]]) -> list[T]:
 def ahead(parts: Iterable[Callable[[], T]], most: int) -> Iterator[T]:
     """Yield the results of parts in order, with up to `most` of them begun before their turn.
 
-    A part may call `run`. Those that were begun are waited for when the caller stops early.
+    A part may call `run`, not `ahead`. When the caller stops early, those that were begun end in
+    the background.
     """
     if most < 2:
         for part in parts:
             yield part()
         return
     begun: deque[Future[T]] = deque()
-    inference = torch.is_inference_mode_enabled()
-    with ThreadPoolExecutor(most, thread_name_prefix="torchelmo-ahead") as pool:
-        try:
-            for part in parts:
-                # A copy each: a context can be entered once at a time.
-                begun.append(pool.submit(copy_context().run, _part, part, inference))
-                if len(begun) == most:
-                    yield begun.popleft().result()
-            while begun:
+    pool, inference = _pool("ahead", most), torch.is_inference_mode_enabled()
+    try:
+        for part in parts:
+            context = copy_context()  # one each: a context can be entered once at a time
+            context.run(_COUNT.set, count())
+            begun.append(pool.submit(context.run, _part, part, inference))
+            if len(begun) == most:
                 yield begun.popleft().result()
-        finally:
-            for future in begun:
-                future.cancel()
+        while begun:
+            yield begun.popleft().result()
+    finally:
+        for future in begun:
+            future.cancel()
 
 
 _WORKER = threading.local()
 _LOCK = threading.Lock()
-_POOLS: dict[tuple[int, int], ThreadPoolExecutor] = {}  # by process (it may fork) and threads
+_POOLS: dict[tuple[int, str, int], ThreadPoolExecutor] = {}  # by process, as it may fork
 
 
-def _pool(threads: int) -> ThreadPoolExecutor:
-    key = os.getpid(), threads
+def _pool(name: Literal["run", "ahead"], threads: int) -> ThreadPoolExecutor:
+    key = os.getpid(), name, threads
     with _LOCK:
         if key not in _POOLS:
-            pool = ThreadPoolExecutor(threads, "torchelmo", _begin)
+            begin = _begin_worker if name == "run" else _begin
+            pool = ThreadPoolExecutor(threads, f"torchelmo-{name}", begin)
             started = threading.Barrier(threads + 1)
             for _ in range(threads):
                 pool.submit(started.wait)
@@ -104,8 +106,12 @@ def _pool(threads: int) -> ThreadPoolExecutor:
         return _POOLS[key]
 
 
-def _begin() -> None:
+def _begin_worker() -> None:
     _WORKER.here = True
+    _begin()
+
+
+def _begin() -> None:
     torch.set_num_threads(1)
     torch.get_num_threads()  # a thread's first use of the number fixes it
 

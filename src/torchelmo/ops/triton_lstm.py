@@ -22,6 +22,10 @@ BACK_ROWS, BACK_CELLS, BACK_WARPS = 8, 512, 4  # ... and of the backward pass
 WIDE = 1024  # values of a program that knows no rows
 
 
+# Arguments that change from step to step: kernels are not compiled anew for each kind of number.
+VARYING = ("rows", "next_rows", "r_d")
+
+
 class Block(NamedTuple):
     """What a program of a product takes."""
 
@@ -73,7 +77,7 @@ def _gates(z, bias, cells, mask, ok, FAST: tl.constexpr):
     return _sigmoid(i, FAST), _sigmoid(f, FAST), _tanh(g, FAST), _sigmoid(o, FAST)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=VARYING)
 def _cell(
     z, z_d, z_r, bias, before, b_d, b_r, reset, r_d, c, c_d, c_r, m, m_d, m_r,
     rows, cells, clip,
@@ -101,7 +105,7 @@ def _cell(
     tl.store(m + d * m_d + wide * m_r + column, out.to(m.dtype.element_ty), mask)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=VARYING)
 def _cell_backward(
     z, z_d, z_r, bias, before, b_d, b_r, reset, r_d, dm, m_d, m_r, dc, c_d, c_r,
     dz, sums, s_d, s_b, rows, cells, clip,
@@ -171,7 +175,7 @@ def _high(x):
     return (x.to(tl.int32, bitcast=True) & -8192).to(tl.float32, bitcast=True)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=VARYING)
 def _gates_cell(
     a, a_d, a_r, w, w_d, bias, before, b_d, b_r, reset, r_d, c, c_d, c_r,
     m, m_d, m_r, rows, cells, depth, clip,
@@ -224,7 +228,7 @@ def _gates_cell(
         tl.store(m, made.to(m.dtype.element_ty), there)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=VARYING)
 def _project(
     m, m_d, m_r, w, w_d, y, y_d, y_r, following, f_d, f_r, reset, r_d,
     rows, next_rows, width, depth, clip,
@@ -264,7 +268,7 @@ def _project(
             tl.store(following, total.to(y.dtype.element_ty), coming[:, None])
 
 
-@triton.jit
+@triton.jit(do_not_specialize=VARYING)
 def _settle(
     y, y_d, y_r, following, f_d, f_r, reset, r_d, rows, next_rows, width, clip,
     CLIP: tl.constexpr, NEXT: tl.constexpr, RESET: tl.constexpr, BLOCK: tl.constexpr,
@@ -287,7 +291,7 @@ def _settle(
         tl.store(following + d * f_d + wide * f_r + column, value, mask)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=VARYING)
 def _unsettle(
     dy, g_d, g_r, dh, h_d, h_r, reset, r_d, y, y_d, y_r, dp, p_d, p_r,
     rows, next_rows, width, clip,

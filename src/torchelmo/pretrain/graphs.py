@@ -51,6 +51,7 @@ class Recorder:
         self._work, self._generator = work, generator
         self._graphs: dict[tuple[int, int], tuple[Step, torch.cuda.CUDAGraph]] = {}
         self._pool = torch.cuda.graph_pool_handle()
+        self._held = 0  # bytes of the pool, which all recordings share
 
     def __call__(self, step: Step) -> None:
         """Run a step."""
@@ -61,14 +62,26 @@ class Recorder:
             _copy(step, home)
             graph.replay()
             return
+        self._make_room()
         self._work(step)
         torch.cuda.synchronize()
+        torch.cuda.empty_cache()  # what the step took: the recording takes as much of its own
+        before = torch.cuda.memory_reserved()
         graph = torch.cuda.CUDAGraph()
         graph.register_generator_state(self._generator)
         # Only this thread is held to what a recording allows: batches are made in another.
         with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
             self._work(step)
         self._graphs[size] = step, graph
+        self._held += torch.cuda.memory_reserved() - before
+
+    def _make_room(self) -> None:
+        """Forget all recordings if their memory is needed for a step that runs without one."""
+        free, _ = torch.cuda.mem_get_info()
+        if self._graphs and free < 1.1 * self._held:
+            self._graphs, self._held = {}, 0
+            self._pool = torch.cuda.graph_pool_handle()
+            torch.cuda.empty_cache()
 
 
 def _size(step: Step) -> tuple[int, int]:

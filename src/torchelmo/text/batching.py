@@ -34,14 +34,14 @@ def by_tokens(lengths: Sequence[int], budget: int, *, in_order: bool = False) ->
     >>> by_tokens([3, 9, 2, 3], 12)
     [[1], [0, 3], [2]]
     """
+    costs = np.array(lengths, dtype=np.int64) + 2
+    order = np.arange(len(costs)) if in_order else np.argsort(-costs, kind="stable")
+    total = np.cumsum(costs[order])  # up to each sentence and with it
     groups: list[list[int]] = []
-    room = 0
-    numbers = range(len(lengths))
-    for number in numbers if in_order else sorted(numbers, key=lambda i: (-lengths[i], i)):
-        cost = lengths[number] + 2
-        if not groups or cost > room:
-            groups.append([])
-            room = budget
-        groups[-1].append(number)
-        room -= cost
+    start = 0
+    while start < len(order):
+        spent = total[start - 1] if start else 0
+        end = max(int(np.searchsorted(total, spent + budget, side="right")), start + 1)
+        groups.append(order[start:end].tolist())
+        start = end
     return groups

@@ -304,7 +304,7 @@ def _peak(device: torch.device) -> int | None:
     """Return the bytes that tensors took at most, where the device counts them."""
     import torch
 
-    return torch.cuda.max_memory_reserved(device) if device.type == "cuda" else None
+    return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
 
 
 def describe(trainer: Trainer, result: Result, first: int, seconds: float) -> str:
