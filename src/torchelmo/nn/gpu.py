@@ -23,7 +23,7 @@ from torchelmo.nn.packing import Batch, Integers
 from torchelmo.ops import backend
 from torchelmo.ops.lstm import Prepared, infer, prepare
 
-RECORDED_TOKENS = 8192  # larger batches keep a GPU busy as they are
+RECORDED_TOKENS = 16_384  # larger batches keep a GPU busy as they are
 SHAPES = 64  # recorded at most
 STEPS, ROWS = 8, (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 

@@ -64,14 +64,15 @@ class Characters:
     def encode(self, words: Sequence[str], *, escape_boundaries: bool = False) -> Ids:
         """Return one row a word, (n, C); words like `<S>` are boundaries unless escaped."""
         room = self.max_characters - 2
-        symbols = [self._symbols(word, room) for word in words]
-        lengths = np.fromiter(map(len, symbols), dtype=np.int64, count=len(words))
+        spelt = self._spell(words, room)
+        unit = 1 if self.scheme == "bytes" else 4
+        lengths = np.fromiter(map(len, spelt), dtype=np.int64, count=len(words)) // unit
         rows = np.full((len(words), self.max_characters), self.padding, dtype=np.uint16)
         if not words:
             return rows
         column = np.arange(self.max_characters)
         inside = (column >= 1) & (column <= lengths[:, None])
-        rows[inside] = np.concatenate(symbols)
+        rows[inside] = self._numbers(b"".join(spelt))
         rows[:, 0] = self.begin_word
         rows[np.arange(len(words)), lengths + 1] = self.end_word
         if not escape_boundaries:
@@ -109,21 +110,27 @@ class Characters:
         counts: npt.NDArray[np.int64] = (rows != self.padding).sum(axis=1)
         return counts
 
-    def _symbols(self, word: str, room: int) -> Ids:
-        if len(word) > MAX_WORD:
+    def _spell(self, words: Sequence[str], room: int) -> list[bytes]:
+        """Return the bytes of words, or their code points, four bytes each."""
+        longest = max(words, key=len, default="")
+        if len(longest) > MAX_WORD:
             raise InputError(
-                f"a token of {len(word):,} characters starts with {word[:20]!r}: the limit is "
-                f"{MAX_WORD:,}, split the text into words first"
+                f"a token of {len(longest):,} characters starts with {longest[:20]!r}: the limit "
+                f"is {MAX_WORD:,}, split the text into words first"
             )
-        word = word[:room]  # a code point is at least one symbol in every scheme
+        # A code point is at least one symbol in every scheme.
         if self.scheme == "bytes":
-            encoded = word.encode("utf-8", errors="ignore")[:room]
-            ids: Ids = np.frombuffer(encoded, dtype=np.uint8).astype(np.uint16) + np.uint16(1)
-            return ids
-        if self.scheme == "jamo":
-            word = word.translate(_hangul_letters())
-        points = np.frombuffer(word.encode("utf-32-le", errors="ignore"), dtype="<u4")
-        found: Ids = self._ids[points[:room]]
+            return [word[:room].encode("utf-8", "ignore")[:room] for word in words]
+        letters = _hangul_letters() if self.scheme == "jamo" else {}
+        return [
+            word[:room].translate(letters).encode("utf-32-le", "ignore")[: 4 * room]
+            for word in words
+        ]
+
+    def _numbers(self, spelt: bytes) -> Ids:
+        if self.scheme == "bytes":
+            return np.frombuffer(spelt, dtype=np.uint8).astype(np.uint16) + np.uint16(1)
+        found: Ids = self._ids[np.frombuffer(spelt, dtype="<u4")]
         return found
 
 
