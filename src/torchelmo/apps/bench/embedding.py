@@ -115,7 +115,11 @@ def throughput(
     places = ("device", "host") if device.type != "cpu" else ("host",)
     settings = [Setting(batch_tokens=n, to=to) for n, to in product(batch_tokens, places)]
     others = precisions(device)[1:]
-    settings += [Setting(to=to, precision=kind) for kind, to in product(others, places)]
+    sizes = batch_tokens if device.type == "cuda" else (None,)
+    settings += [
+        Setting(batch_tokens=n, to=to, precision=kind)
+        for kind, n, to in product(others, sizes, places)
+    ]
     measured = [Measured(setting) for setting in settings]
     for _ in range(repeat):
         for one in measured:
