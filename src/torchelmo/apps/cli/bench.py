@@ -49,7 +49,7 @@ def bench(
         int | None, typer.Option(metavar="N", help="Length of the made-up text.")
     ] = None,
     batch_tokens: Annotated[
-        str | None, typer.Option(metavar="N,N", help="Sizes of batches, in tokens.")
+        str | None, typer.Option(metavar="N,N", help="Sizes of batches, in tokens, or auto.")
     ] = None,
     scale: Annotated[
         str | None, typer.Option(metavar="N,N", help="Lengths of ever longer texts: 1e3,1e7.")
@@ -75,7 +75,7 @@ def bench(
     Takes about half a minute on two cores, with text and weights made up at random.
     """
     parts = parse_parts(only)
-    batches = None if batch_tokens is None else parse_numbers("--batch-tokens", batch_tokens)
+    batches = None if batch_tokens is None else parse_batches(batch_tokens)
     sizes = None if scale is None else parse_numbers("--scale", scale)
     for name, value in (("--tokens", tokens), ("--repeat", repeat), ("--threads", threads)):
         if value is not None and value < 1:
@@ -143,6 +143,18 @@ def parse_parts(given: str | None) -> tuple[str, ...] | None:
         if part not in known:
             raise InputError(f"--only has {part!r}{nearest(part, known)}")
     return parts
+
+
+def parse_batches(given: str) -> tuple[int | None, ...]:
+    """Read sizes of batches; "auto" is the embedder's own choice.
+
+    >>> parse_batches("800,auto")
+    (800, None)
+    """
+    parts = [None if part.strip() == "auto" else part for part in given.split(",")]
+    return tuple(
+        None if part is None else parse_numbers("--batch-tokens", part)[0] for part in parts
+    )
 
 
 def parse_numbers(name: str, given: str) -> tuple[int, ...]:
