@@ -74,7 +74,6 @@ class Prepared(NamedTuple):
     bias: Tensor  # (D, 4H)
     projection: Tensor | None  # (D, P, H)
     fused: bool  # products and cells are one kernel
-    split: bool  # three times as wide: see `_split`
 
 
 def prepare(
@@ -181,54 +180,22 @@ def _prepared(
     each = len(weights) // directions
     width, out_width, cells = weights[0].shape[1], weights[1].shape[1], len(weights[0]) // 4
     fused = each == 4 and kernels.fits(cells, width, out_width, dtype, saving)
-    split = fused and dtype == torch.float32
     by_direction = [weights[d * each : (d + 1) * each] for d in range(directions)]
 
     def stack(matrices: Sequence[Sequence[Tensor]]) -> Tensor:
-        first, times = matrices[0], 3 if split else 1
-        out = first[0].new_empty(
-            directions, len(first[0]), times * sum(m.shape[1] for m in first), dtype=dtype
-        )
+        """Put matrices of a direction side by side, (D, rows, sum of columns)."""
+        first = matrices[0]
+        columns = [matrix.shape[1] for matrix in first]
+        out = first[0].new_empty(directions, len(first[0]), sum(columns), dtype=dtype)
         for home, own in zip(out, matrices, strict=True):
-            start = 0
-            for matrix in own:
-                width = matrix.shape[1]
-                place = home[:, start : start + times * width]
-                if split:
-                    high = _high(matrix)
-                    place[:, :width] = high
-                    place[:, width : 2 * width] = matrix - high
-                    place[:, 2 * width :] = high
-                else:
-                    place.copy_(matrix)
-                start += times * width
+            for place, matrix in zip(home.split(columns, dim=1), own, strict=True):
+                place.copy_(matrix)
         return out
 
     gates = stack([own[:2] for own in by_direction])
     bias = torch.stack([own[2] for own in by_direction])
     projection = stack([own[3:] for own in by_direction]) if each == 4 else None
-    return Prepared(gates, bias, projection, fused, split)
-
-
-def _split(out: Tensor, value: Tensor) -> None:
-    """Write a float32 value as its part that fits in tf32, that again, and the rest.
-
-    Against weights given as their part that fits, the rest, and the first again, one product in
-    tf32 sums up all but the product of the two rests, which is below float32's rounding.
-    """
-    width = value.shape[-1]
-    if out.shape[-1] == width:
-        out.copy_(value)
-        return
-    high = _high(value)
-    out[..., :width] = high
-    out[..., width : 2 * width] = high
-    out[..., 2 * width :] = value - high
-
-
-def _high(value: Tensor) -> Tensor:
-    """Return what of float32 fits in tf32."""
-    return (value.contiguous().view(torch.int32) & -8192).view(torch.float32)
+    return Prepared(gates, bias, projection, fused)
 
 
 def _forward(
@@ -236,7 +203,7 @@ def _forward(
 ) -> tuple[Tensor, Tensor, list[Tensor]]:
     """Return outputs (D, N, P), cells (D, N, H) and what the backward pass needs."""
     kernels, sizes, keep = run.kernels, run.sizes, run.saving
-    gates, bias, projection, fused, split = weights
+    gates, bias, projection, fused = weights
     directions, count, width = x.shape
     batch, cells, out_width = sizes[0], c.shape[2], h.shape[2]
 
@@ -245,18 +212,17 @@ def _forward(
 
     # Input and state lie side by side, so that one product serves both. Without a backward pass
     # gates and cells are not kept.
-    times = 3 if split else 1
     kept = count if keep else batch
-    joined = buffer(count, times * (width + out_width))
+    joined = buffer(count, width + out_width)
     z = None if fused else buffer(kept, 4 * cells)
     cell_dtype = torch.promote_types(c.dtype, torch.float32)
     c_all = buffer(kept, cells, cell_dtype)
-    m_all = buffer(kept, times * cells) if projection is not None else None
+    m_all = buffer(kept, cells) if projection is not None else None
     y = buffer(count, out_width)
-    _split(joined[..., : times * width], x)
-    state = joined[..., times * width :]
+    joined[..., :width] = x
+    state = joined[..., width:]
     first = None if resets is None else resets[:, :batch].unsqueeze(2)
-    _split(state[:, :batch], (h if first is None else h.masked_fill(first, 0)).to(run.dtype))
+    state[:, :batch] = h if first is None else h.masked_fill(first, 0)
     # One split is quicker than a slice a step.
     inputs, states, outputs = (tensor.split(sizes, dim=1) for tensor in (joined, state, y))
     marks = [None] * len(sizes) if resets is None else resets.split(sizes, dim=1)

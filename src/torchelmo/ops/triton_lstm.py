@@ -31,21 +31,15 @@ class Block(NamedTuple):
 
     rows: int
     columns: int
-    bytes: int  # of a row or column at a time
+    depth: int  # of the sum, at a time
     warps: int
     stages: int
 
-    @property
-    def depth(self) -> int:
-        """Values of 16 bits at a time, the most."""
-        return self.bytes // 2
-
 
 # Measured on an H200, as is when to take them: see `fits`.
-GATES = Block(128, 64, 128, 8, 3)
-PROJECTION = Block(64, 64, 128, 4, 4)
-NARROW = Block(64, 32, 128, 4, 5)  # projections of 16 bits
-DEEPEST = 512  # products of 16 bits with a longer sum are quicker by the library, cells apart
+GATES = Block(128, 64, 64, 8, 3)
+PROJECTION = Block(64, 32, 64, 4, 5)
+DEEPEST = 512  # products with a longer sum are quicker by the library, cells apart
 
 
 @triton.jit
@@ -169,18 +163,12 @@ def _cell_backward(
     tl.store(sums + 3 * cells, o_sum, ok)
 
 
-@triton.jit
-def _high(x):
-    """Return what of a float32 fits in tf32."""
-    return (x.to(tl.int32, bitcast=True) & -8192).to(tl.float32, bitcast=True)
-
-
 @triton.jit(do_not_specialize=VARYING)
 def _gates_cell(
     a, a_d, a_r, w, w_d, bias, before, b_d, b_r, reset, r_d, c, c_d, c_r,
     m, m_d, m_r, rows, cells, depth, clip,
-    RESET: tl.constexpr, CLIP: tl.constexpr, SPLIT: tl.constexpr,
-    FAST: tl.constexpr, BM: tl.constexpr, BU: tl.constexpr, BK: tl.constexpr,
+    RESET: tl.constexpr, CLIP: tl.constexpr, FAST: tl.constexpr,
+    BM: tl.constexpr, BU: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     # A block of rows by a block of cells, all four gates: the cell is made where their sums lie.
     d = tl.program_id(1).to(tl.int64)
@@ -197,10 +185,10 @@ def _gates_cell(
     g, o = tl.zeros((BM, BU), tl.float32), tl.zeros((BM, BU), tl.float32)
     for _ in range(0, depth, BK):
         x = tl.load(left, there, 0.0)
-        i = tl.dot(x, tl.load(right), i, input_precision="tf32")
-        f = tl.dot(x, tl.load(right + gate), f, input_precision="tf32")
-        g = tl.dot(x, tl.load(right + 2 * gate), g, input_precision="tf32")
-        o = tl.dot(x, tl.load(right + 3 * gate), o, input_precision="tf32")
+        i = tl.dot(x, tl.load(right), i)
+        f = tl.dot(x, tl.load(right + gate), f)
+        g = tl.dot(x, tl.load(right + 2 * gate), g)
+        o = tl.dot(x, tl.load(right + 3 * gate), o)
         left += BK
         right += BK
     column = unit[None, :]
@@ -218,21 +206,14 @@ def _gates_cell(
         value = tl.minimum(tl.maximum(value, -clip), clip)
     tl.store(c + d * c_d + wide * c_r + column, value, there)
     made = o * _tanh(value, FAST)
-    m += d * m_d + wide * m_r + column
-    if SPLIT:
-        high = _high(made)
-        tl.store(m, high, there)
-        tl.store(m + cells, high, there)
-        tl.store(m + 2 * cells, made - high, there)
-    else:
-        tl.store(m, made.to(m.dtype.element_ty), there)
+    tl.store(m + d * m_d + wide * m_r + column, made.to(m.dtype.element_ty), there)
 
 
 @triton.jit(do_not_specialize=VARYING)
 def _project(
     m, m_d, m_r, w, w_d, y, y_d, y_r, following, f_d, f_r, reset, r_d,
     rows, next_rows, width, depth, clip,
-    RESET: tl.constexpr, CLIP: tl.constexpr, NEXT: tl.constexpr, SPLIT: tl.constexpr,
+    RESET: tl.constexpr, CLIP: tl.constexpr, NEXT: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     d = tl.program_id(1).to(tl.int64)
@@ -246,7 +227,7 @@ def _project(
     right = w + d * w_d + column.to(tl.int64)[None, :] * depth + inner[:, None]
     total = tl.zeros((BM, BN), tl.float32)
     for _ in range(0, depth, BK):
-        total = tl.dot(tl.load(left, there, 0.0), tl.load(right), total, input_precision="tf32")
+        total = tl.dot(tl.load(left, there, 0.0), tl.load(right), total)
         left += BK
         right += BK
     if CLIP:
@@ -259,13 +240,7 @@ def _project(
             gone = tl.load(reset + d * r_d + row, coming, 0) != 0
             total = tl.where(gone[:, None], 0.0, total)
         following += d * f_d + wide * f_r + column[None, :]
-        if SPLIT:
-            high = _high(total)
-            tl.store(following, high, coming[:, None])
-            tl.store(following + width, high, coming[:, None])
-            tl.store(following + 2 * width, total - high, coming[:, None])
-        else:
-            tl.store(following, total.to(y.dtype.element_ty), coming[:, None])
+        tl.store(following, total.to(y.dtype.element_ty), coming[:, None])
 
 
 @triton.jit(do_not_specialize=VARYING)
@@ -317,10 +292,9 @@ def _unsettle(
 def fits(cells: int, width: int, out_width: int, dtype: torch.dtype, saving: bool) -> bool:
     """Whether products and cells should be one kernel: blocks divide the shapes, and it is quicker.
 
-    That is so in float32 (in parts of tf32: see `lstm._split`), which has no backward pass here,
-    and for short sums in 16 bits where the gates need not be kept.
+    That is so for short sums in 16 bits, where the gates need not be kept for a backward pass.
     """
-    if saving or dtype.itemsize > 4 or (dtype.itemsize == 2 and width + out_width > DEEPEST):
+    if saving or dtype.itemsize != 2 or width + out_width > DEEPEST:
         return False
     whole = cells % GATES.columns, out_width % PROJECTION.columns
     deep = (width + out_width) % GATES.depth, cells % PROJECTION.depth
@@ -335,7 +309,7 @@ def gates_cell(
     reset: Tensor | None,
     clip: float | None,
     c: Tensor,
-    m: Tensor,  # (D, B, H), or (D, B, 3H) to be split
+    m: Tensor,  # (D, B, H), written
 ) -> None:
     """Make the gates, the new cell and what goes to the projection."""
     if c.is_meta:
@@ -347,25 +321,25 @@ def gates_cell(
         joined, *joined.stride()[:2], gates, gates.stride(0), bias,
         c_before, *c_before.stride()[:2], *_marks(reset), c, *c.stride()[:2], m, *m.stride()[:2],
         rows, cells, joined.shape[2], clip or 0.0,
-        RESET=reset is not None, CLIP=clip is not None, SPLIT=m.shape[2] != cells, FAST=_fast(m),
-        BM=block.rows, BU=block.columns, BK=block.bytes // m.element_size(),
+        RESET=reset is not None, CLIP=clip is not None, FAST=_fast(m),
+        BM=block.rows, BU=block.columns, BK=block.depth,
         num_warps=block.warps, num_stages=block.stages,
     )  # fmt: skip
 
 
 def project(
-    m: Tensor,  # (D, B, H), or split (D, B, 3H)
-    projection: Tensor,  # (D, P, H or 3H)
+    m: Tensor,  # (D, B, H)
+    projection: Tensor,  # (D, P, H)
     clip: float | None,
     y: Tensor,  # (D, B, P), written
-    following: Tensor | None,  # (D, B', P or 3P), written
+    following: Tensor | None,  # (D, B', P), written
     reset: Tensor | None,
 ) -> None:
     """Project and clip, and hand the state to the next step's rows."""
     if y.is_meta:
         return
     directions, rows, width = y.shape
-    block = NARROW if m.element_size() == 2 else PROJECTION
+    block = PROJECTION
     there = y if following is None else following
     next_rows = 0 if following is None else following.shape[1]
     grid = (triton.cdiv(rows, block.rows) * (width // block.columns), directions)
@@ -374,8 +348,7 @@ def project(
         there, *there.stride()[:2], *_marks(reset),
         rows, next_rows, width, m.shape[2], clip or 0.0,
         RESET=reset is not None, CLIP=clip is not None, NEXT=following is not None,
-        SPLIT=following is not None and following.shape[2] != width,
-        BM=block.rows, BN=block.columns, BK=block.bytes // m.element_size(),
+        BM=block.rows, BN=block.columns, BK=block.depth,
         num_warps=block.warps, num_stages=block.stages,
     )  # fmt: skip
 
