@@ -3,7 +3,7 @@
 PYTHON ?= python3
 # The version the tests are run with; the package itself takes any torch >= 2.6.
 TORCH ?= torch==2.13.0
-EXTRAS ?= dev,ko,ja,parquet,train
+EXTRAS ?= dev,ko,ja,parquet,train,gpu
 WORKERS ?= 2
 
 VENV := .venv

@@ -106,6 +106,7 @@ def test_values_and_gradients_are_the_references(sizes, project, backend):
     ids=["no resets", "one direction", "odd width", "even", "large", "rows without a step"],
 )
 @pytest.mark.parametrize("clips", [(None, None), (3.0, 3.0), (0.3, None)], ids=str)
+@pytest.mark.filterwarnings("ignore:overflow encountered in exp")  # of Triton's interpreter
 def test_options_that_change_the_kernels(options, clips, backend):
     sizes = [4, 4, 3]
     made = case(sizes, **options)
