@@ -15,6 +15,7 @@ from torchelmo.elmo import Elmo, pick_device
 from torchelmo.errors import InputError
 from torchelmo.nn.lstm import State
 from torchelmo.nn.scalar_mix import ScalarMix
+from torchelmo.ops.packed import has_bf16
 
 MODELS = (
     "plain noskip_tanh one_layer no_projection no_highway three_layers same_width words"
@@ -280,6 +281,22 @@ def test_neighbours(plain):
         plain.neighbours("dog", "A gift .", corpus)
     with pytest.raises(InputError, match="layers 0 to 2"):
         plain.neighbours("gift", "A gift .", corpus, layer=3)
+
+
+def test_precisions(fixtures, plain):
+    assert plain.bilm.precision == "float32"
+    with pytest.raises(InputError, match="precision is 'fp8', expected one of float32, bf16, int8"):
+        Elmo.from_pretrained(fixtures / "plain", precision="fp8", device="cpu")
+    if not has_bf16():
+        pytest.skip("this processor has no bf16")
+    quick = Elmo.from_pretrained(fixtures / "plain", precision="bf16", device="cpu")
+    for elmo in (quick, copy.deepcopy(quick), pickle.loads(pickle.dumps(quick))):
+        found, expected = elmo.embed([["a", "gift"]])[0], plain.embed([["a", "gift"]])[0]
+        assert found.dtype == np.float32 and not np.array_equal(found, expected)
+        np.testing.assert_allclose(found, expected, atol=0.05)
+    quick.requires_grad = True  # with gradients nothing is rounded
+    exact = quick(quick.batch([["a", "gift"]])).mixes[0][0].detach().numpy()
+    np.testing.assert_allclose(exact, plain.embed([["a", "gift"]])[0], atol=2e-6)
 
 
 def test_devices():

@@ -260,8 +260,7 @@ class Encoder:
             picked = None if numbers is None else numbers[block]
             out[block] = layer(characters[block], picked, spelt[block].tolist())
 
-        # Few words are halved too: it takes less time where there are two threads.
-        size = min(max(-(-len(order) // 2), 4), BLOCK)
+        size = min(max(-(-len(order) // 2), 32), BLOCK)  # two parts at least, unless very few
         threads.run([partial(some, block) for block in order.split(size) if len(block)])
         return out
 

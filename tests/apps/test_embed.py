@@ -15,6 +15,7 @@ from torchelmo.apps.cli.embed import parse_layers
 from torchelmo.bulk import local, parts
 from torchelmo.elmo import Elmo
 from torchelmo.errors import InputError
+from torchelmo.ops.packed import has_bf16
 
 SENTENCES = [line.split() for line in LINES]
 
@@ -59,6 +60,20 @@ def test_summary_as_json(run, text, model_folder):
     with h5py.File("out.h5", "r") as file:
         assert len(file) == 8
         assert file["0"].dtype == np.float16
+
+
+def test_precision(run, text, model_folder):
+    if not has_bf16():
+        pytest.skip("this processor has no bf16")
+    found = {}
+    for kind in ("float32", "bf16"):
+        output = f"{kind}.npz"
+        asked = "--model", model_folder, "--precision", kind, "--device", "cpu"
+        assert run("embed", "in.txt", "-o", output, *asked).code == 0
+        with np.load(output) as file:
+            found[kind] = file["0"]
+    assert not np.array_equal(found["bf16"], found["float32"])
+    np.testing.assert_allclose(found["bf16"], found["float32"], atol=0.1)
 
 
 def test_standard_input(run, text, model_folder, monkeypatch):

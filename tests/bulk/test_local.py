@@ -1,3 +1,4 @@
+import copy
 import io
 import json
 import os
@@ -18,6 +19,7 @@ from torchelmo.bulk.vectors import embed_batch
 from torchelmo.elmo import Elmo
 from torchelmo.errors import InputError
 from torchelmo.nn.lstm import State
+from torchelmo.ops.packed import has_bf16
 
 SENTENCES = [line.split() for line in LINES]
 
@@ -220,6 +222,11 @@ def test_other_options_are_refused(elmo, text, unfinished):
     ):
         with pytest.raises(InputError, match=f"unfinished run with {word}.*--overwrite"):
             embed_file(elmo, text, unfinished, options)
+    if has_bf16():
+        quick = copy.deepcopy(elmo)
+        quick.bilm.precision = "bf16"
+        with pytest.raises(InputError, match=r"unfinished run with precision float32.*--overwrite"):
+            embed_file(quick, text, unfinished, EmbedOptions(window=14))
     with pytest.raises(InputError, match="unfinished run with another model"):
         embed_file(Elmo(tiny_model(seed=3)), text, unfinished, EmbedOptions(window=14))
     assert embed_file(elmo, text, unfinished, EmbedOptions(window=14)).kept > 0

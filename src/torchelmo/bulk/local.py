@@ -21,6 +21,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Literal
@@ -59,6 +60,7 @@ from torchelmo.bulk.writers import Writer, writer_class
 from torchelmo.elmo import Elmo
 from torchelmo.encoder import Encoder, out_of_memory
 from torchelmo.errors import InputError
+from torchelmo.ops import threads
 
 EPOCH = 16  # windows after which remembered words are forgotten
 WINDOW = 65_536  # tokens, two a line added: seconds to minutes of work, lost at most by a kill
@@ -252,6 +254,7 @@ class _Run:
             "model": model_hash(elmo),
             "layers": options.layers,
             "dtype": options.dtype,
+            "precision": elmo.bilm.precision,
             "state": options.state,
             "rows": options.rows,
             "tokenizer": f"{tokenizer.name} {tokenizer.version}" if tokenizer else None,
@@ -285,8 +288,7 @@ class _Run:
                 missing = max(self.found.tokens - self._kept.tokens, 0) * self.token_bytes
                 whole = self._output_bytes(self.found.lines, self.found.tokens, self.found.size)
                 check_space(partial.folder, missing + whole, f"{self.output} with its parts")
-            while not reader.ended:
-                window = reader.window(self.options.window, self.split, multiple=self.options.rows)
+            for window in self._windows(reader, early=isinstance(source, Path)):
                 self._all.add(self._embed(partial, window, carry))
             digest = reader.digest.hexdigest()
         self._join(partial, digest)
@@ -320,6 +322,27 @@ class _Run:
         if header.data_bytes != header.tokens * self.token_bytes or header.first != first - 1:
             raise InputError(f"{path} is damaged: delete its folder to begin anew")
 
+    def _windows(self, reader: Reader, *, early: bool) -> Iterator[Window]:
+        """Yield windows of lines, each read and split while the one before is computed if `early`.
+
+        Not from a stream: reading it may wait for ever, which would keep an interrupted run alive.
+        """
+
+        def read() -> Window:
+            return reader.window(self.options.window, self.split, multiple=self.options.rows)
+
+        if not early:
+            while not reader.ended:
+                yield read()
+        elif not reader.ended:
+            with ThreadPoolExecutor(1, "torchelmo-read") as pool:
+                window = read()
+                while not window.last:
+                    following = pool.submit(read)
+                    yield window
+                    window = following.result()
+                yield window
+
     def _embed(self, partial: Partial, window: Window, carry: Carry) -> Header:
         part = PartWriter(partial, self._all.parts, window, self.token_bytes)
         asked = self.options.layers, self.options.dtype
@@ -333,10 +356,11 @@ class _Run:
             )
         tokens = 0
         try:
-            for number, vectors in pieces:
-                part.write(number, vectors)
-                tokens += len(window.sentences[number])
-                self._report("embed", self._all, tokens, part.header)
+            with threads.serial():
+                for number, vectors in pieces:  # the next batches are computed meanwhile
+                    part.write(number, vectors)
+                    tokens += len(window.sentences[number])
+                    self._report("embed", self._all, tokens, part.header)
             part.finish(carry.state if self.options.state == "carry" else None)
         except (MemoryError, RuntimeError) as error:
             if not out_of_memory(error):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from functools import partial
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -138,7 +139,11 @@ class Words:
             x = self.characters(characters - 1, spelt)
             x = torch.relu_(x) if self.activation == "relu" else torch.tanh_(x)
             for transform, gate in self.highways:
-                x = torch.lerp(x, transform(x, "relu"), gate(x, "sigmoid"))
+                # Few words are one part of work: then the two products are done side by side.
+                new, share = threads.run(
+                    [partial(transform, x, "relu"), partial(gate, x, "sigmoid")]
+                )
+                x = torch.lerp(x, new, share)
             parts.append(x)
         vectors = torch.cat(parts, dim=1) if len(parts) > 1 else parts[0]
         vectors = vectors if self.projection is None else self.projection(vectors)

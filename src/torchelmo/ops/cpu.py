@@ -12,19 +12,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from torchelmo.ops import reference
-from torchelmo.ops.packed import Precision, Product, give_back, round_up
+from torchelmo.ops.packed import (
+    PLAIN,
+    Precision,
+    Product,
+    give_back,
+    product,
+    product_and,
+    product_of_halves,
+    round_up,
+)
 from torchelmo.ops.reference import LstmWeights
 
 INPUT_ROWS = 256  # of an input product
-ROUNDING = 128  # rows at most by which `round_up` goes up
 FEW_ROWS = 8  # with fewer, reading the weights is the cost: do it once a batch where possible
 SMALL_BYTES = 16 << 20  # weights that stay in the cache, and may be in memory a few times
 WINDOWS = 200  # of characters in a product: its result stays in the cache for the maximum
@@ -36,9 +47,9 @@ class Lstm:
     def __init__(self, weights: LstmWeights, precision: Precision = "float32") -> None:
         self.precision = precision
         self.cells, self.width = weights.bias.shape[0] // 4, weights.recurrent.shape[1]
-        self._weights, self._lock = weights, threading.Lock()
-        self._joined: _Joined | None = None
-        self._split: _Split | None = None
+        self._weights, self._lock, self._loop = weights, threading.Lock(), _compiled()
+        self._joined: _Form | None = None
+        self._split: _Form | None = None
         self._projection: Product | None = None
         if weights.projection is not None:
             self._projection = Product(weights.projection * 2, None, precision)
@@ -54,34 +65,37 @@ class Lstm:
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return packed outputs (N, P) and each row's last h and c, as `reference.lstmp` does."""
         rows = sizes[0] if sizes else 0
-        out = x.new_empty(len(x), self.width)
+        form = self._form(rows)
+        first, second, last = form.first, form.second, self._projection
+        inputs = x.shape[1] if form.joined else 0
+        both = torch.zeros(round_up(rows), inputs + self.width, dtype=second.dtype)
+        if h is not None:
+            both[:rows, inputs:] = h
         doubled = x.new_zeros(rows, self.cells) if c is None else c * 2  # (B, H) 2c
-        # Products have a rounded number of rows; those behind the step's own mean nothing.
-        halves = x.new_zeros(round_up(rows), self.cells)  # tanh(c) * o / 2
-        gates = self._form(rows).begin(x, sizes, h)
-        start = 0
-        for size in sizes:
-            i, f, o, candidate, factor = gates.step(size)  # (n, H); candidate * factor is 2g
-            cell, half = doubled[:size], halves[:size]
-            cell.mul_(f).addcmul_(i, candidate, value=factor)
-            if cell_clip is not None:
-                cell.clamp_(-2 * cell_clip, 2 * cell_clip)
-            torch.sigmoid(cell, out=half).sub_(0.5).mul_(o)
-            if self._projection is None:
-                y = half * 2
-            else:
-                m = halves[: round_up(size)].to(self._projection.dtype)
-                y = self._projection.of_units(m)[:size]  # (n, P)
-                if projection_clip is not None:
-                    y.clamp_(-projection_clip, projection_clip)
-            out[start : start + size] = y
-            gates.h[:size] = y
-            start += size
-        return out, gates.h[:rows].to(x.dtype), doubled.mul_(0.5)
+        plain = not form.joined and first.kind == PLAIN
+        behind = max((round_up(size) - size for size in sizes), default=0)
+        room = round_up(min(max(INPUT_ROWS, rows), len(x)) + behind) if plain else 0
+        out = self._loop(
+            x,
+            list(sizes),
+            both,
+            doubled,
+            _scratch(room, first.rows),
+            form.joined,
+            [first.kind, second.kind, -1 if last is None else last.kind],
+            first.parts,
+            second.parts,
+            [] if last is None else last.parts,
+            float("inf") if cell_clip is None else cell_clip,
+            float("inf") if projection_clip is None else projection_clip,
+            INPUT_ROWS,
+        )
+        return out, both[:rows, inputs:].to(x.dtype), doubled.mul_(0.5)
 
-    def _form(self, rows: int) -> _Joined | _Split:
+    def _form(self, rows: int) -> _Form:
         """Return the weights in the form that suits so many rows; it is made when first needed."""
-        small = self._weights.input.nbytes + self._weights.recurrent.nbytes <= SMALL_BYTES
+        w = self._weights
+        small = w.input.nbytes + w.recurrent.nbytes <= SMALL_BYTES
         joined = self.precision == "bf16" or (
             self.precision == "float32" and small and rows >= FEW_ROWS
         )
@@ -90,96 +104,134 @@ class Lstm:
             if known is not None:
                 return known
             if joined:
-                known = self._joined = _Joined(self._weights, self.precision)
+                known = self._joined = _join(w, self.precision)
             else:
-                known = self._split = _Split(self._weights, self.precision, packed=small)
+                # The input's product has many rows: there, packing gains a tenth of all the time.
+                known = self._split = _Form(
+                    joined=False,
+                    first=Product(w.input, w.bias, self.precision, packed=small),
+                    second=Product(w.recurrent, None, self.precision),
+                )
             if not small:
                 give_back()
             return known
 
 
-class _Joined:
-    """A step is one product of [x, h] for the gates and one for the candidate."""
+class _Form(NamedTuple):
+    """The weights of a step: of [x, h] for gates and candidate, or of x and of h."""
 
-    def __init__(self, weights: LstmWeights, precision: Precision) -> None:
-        dtype = torch.bfloat16 if precision == "bf16" else torch.float32
-        pairs = zip(weights.input.chunk(4), weights.recurrent.chunk(4), strict=True)
-        i, f, g, o = (torch.cat([w.to(dtype) for w in pair], dim=1) for pair in pairs)
-        i_bias, f_bias, g_bias, o_bias = weights.bias.chunk(4)
-        biases = torch.cat([i_bias, f_bias, o_bias])
-        self.gates = Product(torch.cat([i, f, o]), biases, precision)  # (3H, P_in + P)
-        self.candidate = Product(g, g_bias, precision)
-        self.inputs = weights.input.shape[1]
-
-    def begin(self, x: Tensor, sizes: Sequence[int], h: Tensor | None) -> _JoinedRun:
-        return _JoinedRun(self, x, sizes, h)
+    joined: bool
+    first: Product  # gates i, f, o (3H, P_in + P), or all of x (4H, P_in)
+    second: Product  # candidate (H, P_in + P), or all of h (4H, P)
 
 
-class _JoinedRun:
-    def __init__(self, form: _Joined, x: Tensor, sizes: Sequence[int], h: Tensor | None) -> None:
-        self.form, self.x, self.start = form, x, 0
-        rows, dtype = round_up(sizes[0]) if sizes else 0, form.gates.dtype
-        self.both = torch.zeros(rows, form.gates.columns, dtype=dtype)  # (B, P_in + P)
-        self.h = self.both[:, form.inputs :]
-        if h is not None:
-            self.h[: len(h)] = h
-
-    def step(self, size: int) -> tuple[Tensor, Tensor, Tensor, Tensor, float]:
-        self.both[:size, : self.form.inputs] = self.x[self.start : self.start + size]
-        self.start += size
-        both = self.both[: round_up(size)]
-        i, f, o = self.form.gates(both, "sigmoid")[:size].chunk(3, dim=1)
-        return i, f, o, self.form.candidate(both, "tanh")[:size], 2.0
+def _join(weights: LstmWeights, precision: Precision) -> _Form:
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    pairs = zip(weights.input.chunk(4), weights.recurrent.chunk(4), strict=True)
+    i, f, g, o = (torch.cat([w.to(dtype) for w in pair], dim=1) for pair in pairs)
+    i_bias, f_bias, g_bias, o_bias = weights.bias.chunk(4)
+    gates = Product(torch.cat([i, f, o]), torch.cat([i_bias, f_bias, o_bias]), precision)
+    return _Form(joined=True, first=gates, second=Product(g, g_bias, precision))
 
 
-class _Split:
-    """The product of the inputs goes before that of the state; 2g is 4 sigmoid(2z) - 2."""
+def steps(
+    x: Tensor,  # (N, P_in)
+    sizes: list[int],
+    both: Tensor,  # (B, P_in + P) if joined, else (B, P); h is changed in place
+    doubled: Tensor,  # (B, H), 2c, changed in place
+    room: Tensor,  # for the input's products, (rows, 4H)
+    joined: bool,
+    kinds: list[int],
+    first: list[Tensor],
+    second: list[Tensor],
+    projection: list[Tensor],
+    cell_clip: float,
+    projection_clip: float,
+    input_rows: int,
+) -> Tensor:
+    """Run the LSTM; return its outputs (N, P).
 
-    def __init__(self, weights: LstmWeights, precision: Precision, *, packed: bool) -> None:
-        # The input's product has many rows: there, packing gains a tenth of the whole time.
-        self.input = Product(weights.input, weights.bias, precision, packed=packed)
-        self.recurrent = Product(weights.recurrent, None, precision)
+    Products have a rounded number of rows; those behind the step's own mean nothing.
+    """
+    cells, inputs = doubled.shape[1], x.shape[1]
+    h = both[:, inputs:] if joined else both
+    out = torch.empty(x.shape[0], h.shape[1])
+    halves = torch.zeros(both.shape[0], cells)  # tanh(c) * o / 2
+    ready = room
+    at, start, end = 0, 0, 0  # of the step among the rows; of those whose input product is there
+    for number in range(len(sizes)):
+        size = sizes[number]
+        rows = round_up(size)
+        if joined:
+            both[:size, :inputs] = x[at : at + size]
+            i, f, o = product(both[:rows], kinds[0], first, "sigmoid")[:size].chunk(3, dim=1)
+            g = product(both[:rows], kinds[1], second, "tanh")[:size]
+            factor = 2.0
+        else:
+            if at == end:
+                start = end
+                behind = 0
+                for more in sizes[number:]:
+                    if end > start and end + more - start > input_rows:
+                        break
+                    end += more
+                    behind = max(behind, round_up(more) - more)
+                count = round_up(end - start + behind)
+                ready = input_product(x[start : start + count], count, room, kinds[0], first)
+            z = product_and(h[:rows], ready[at - start : at - start + rows], kinds[1], second)
+            i, f, g, o = z[:size].chunk(4, dim=1)
+            z[:size, : 2 * cells].sigmoid_()
+            o.sigmoid_()
+            g.mul_(2).sigmoid_().sub_(0.5)  # tanh(g) / 2
+            factor = 4.0
+        cell = doubled[:size]
+        cell.mul_(f).addcmul_(i, g, value=factor)
+        if cell_clip != float("inf"):
+            cell.clamp_(-2 * cell_clip, 2 * cell_clip)
+        half = halves[:size]
+        torch.sigmoid(cell, out=half)
+        half.sub_(0.5).mul_(o)
+        if kinds[2] < 0:
+            y = half * 2
+        else:
+            y = product_of_halves(halves[:rows].to(both.dtype), kinds[2], projection)[:size]
+            if projection_clip != float("inf"):
+                y.clamp_(-projection_clip, projection_clip)
+        out[at : at + size] = y
+        h[:size] = y
+        at += size
+    return out
 
-    def begin(self, x: Tensor, sizes: Sequence[int], h: Tensor | None) -> _SplitRun:
-        return _SplitRun(self, x, sizes, h)
+
+def input_product(x: Tensor, count: int, room: Tensor, kind: int, parts: list[Tensor]) -> Tensor:
+    """Return the product of x filled up to `count` rows, in `room` where that can be."""
+    if x.shape[0] < count:
+        x = torch.cat([x, torch.zeros(count - x.shape[0], x.shape[1])])
+    if kind == 0:
+        return torch.addmm(parts[1], x, parts[0].t(), out=room[:count])
+    return product(x, kind, parts, "none")
 
 
-class _SplitRun:
-    def __init__(self, form: _Split, x: Tensor, sizes: Sequence[int], h: Tensor | None) -> None:
-        self.form, self.sizes = form, list(sizes)
-        rows = round_up(sizes[0]) if sizes else 0
-        room = round_up(min(max(INPUT_ROWS, rows), len(x)) + ROUNDING)
-        # Rounded numbers of rows reach behind the last one.
-        self.x = F.pad(x, (0, 0, 0, room))
-        self.h = x.new_zeros(rows, form.recurrent.columns)
-        if h is not None:
-            self.h[: len(h)] = h
-        self.from_input = x[:0]
-        self.at = self.start = self.end = 0  # of the step, and of what is computed, among the rows
-        self.number = 0  # of the step
+def _compiled() -> Callable[..., Tensor]:
+    """Return `steps`, compiled where it can be.
 
-    def step(self, size: int) -> tuple[Tensor, Tensor, Tensor, Tensor, float]:
-        if self.at == self.end:
-            self._compute()
-        first, rows = self.at - self.start, round_up(size)
-        self.at, self.number = self.at + size, self.number + 1
-        ready = self.from_input[first : first + rows]
-        z = self.form.recurrent.add(self.h[:rows], ready)[:size]  # (n, 4H)
-        i, f, g, o = z.chunk(4, dim=1)
-        z[:, : 2 * i.shape[1]].sigmoid_()
-        return i, f, o.sigmoid_(), g.mul_(2).sigmoid_().sub_(0.5), 4.0
+    Python runs one thread at a time, and steps of few rows are so short that two directions would
+    wait for each other most of the time.
+    """
+    global _LOOP
+    with _COMPILING:
+        if _LOOP is None:
+            _LOOP = steps
+            # What is raised depends on the versions of Python and torch, and is the reason for the
+            # warning: TorchScript is not developed any more.
+            with contextlib.suppress(Exception), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                _LOOP = torch.jit.script(steps)
+        return _LOOP
 
-    def _compute(self) -> None:
-        """Make the input's product of the next few steps."""
-        self.start, behind = self.end, 0
-        for more in self.sizes[self.number :]:
-            if self.end > self.start and self.end + more - self.start > INPUT_ROWS:
-                break
-            self.end += more
-            behind = max(behind, round_up(more) - more)
-        rows = round_up(self.end - self.start + behind)
-        x = self.x[self.start : self.start + rows]
-        self.from_input = self.form.input(x, out=_scratch(rows, self.form.input.rows))
+
+_COMPILING = threading.Lock()
+_LOOP: Callable[..., Tensor] | None = None
 
 
 def _scratch(rows: int, columns: int) -> Tensor:

@@ -23,7 +23,6 @@ from collections.abc import Callable
 from typing import Literal, get_args
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from torchelmo.errors import InputError
@@ -31,8 +30,8 @@ from torchelmo.errors import InputError
 Precision = Literal["float32", "bf16", "int8"]
 Activation = Literal["none", "sigmoid", "tanh", "relu"]
 
-_ZERO = 128  # what stands for 0 among the bytes of an input
-_ACTIVATIONS = {"sigmoid": torch.sigmoid_, "tanh": torch.tanh_, "relu": torch.relu_}
+PLAIN, PACKED, BYTES = 0, 1, 2  # how the weights of a product are kept
+Parts = list[Tensor]  # weight, bias (or empty), and for bytes what a step of each column stands for
 
 
 def round_up(rows: int) -> int:
@@ -41,8 +40,16 @@ def round_up(rows: int) -> int:
     >>> round_up(3), round_up(5), round_up(61), round_up(130)
     (3, 8, 64, 160)
     """
-    step = 1 if rows <= 4 else 4 if rows <= 32 else 8 if rows <= 128 else 32 if rows <= 512 else 128
-    return -(-rows // step) * step
+    step = 128
+    if rows <= 4:
+        step = 1
+    elif rows <= 32:
+        step = 4
+    elif rows <= 128:
+        step = 8
+    elif rows <= 512:
+        step = 32
+    return (rows + step - 1) // step * step
 
 
 class Product:
@@ -56,67 +63,81 @@ class Product:
         self, weight: Tensor, bias: Tensor | None, precision: Precision, *, packed: bool = True
     ) -> None:
         check_precision(precision)
-        self.precision = precision
-        self._packed = has_packed() and (packed or precision != "float32")
         self.dtype = torch.bfloat16 if precision == "bf16" else torch.float32  # of in- and output
-        weight = weight.detach()
         self.rows, self.columns = weight.shape
-        self._bias = None if bias is None else bias.detach().to(self.dtype)
-        self._scales: Tensor | None = None
+        self.kind = PLAIN
+        weight = weight.detach()
+        bias = weight.new_empty(0) if bias is None else bias.detach()
+        self.parts: Parts = [weight, bias]
         if precision == "int8":
+            self.kind = BYTES
             scales = weight.abs().amax(dim=1).clamp_(min=1e-30) / 127  # (N,)
             rounded = (weight / scales.unsqueeze(1)).round_().to(torch.int8)
-            self._weight: Tensor = torch.ops.onednn.qlinear_prepack(rounded, None)
-            self._scales, self._zeros = scales, torch.zeros(len(scales), dtype=torch.int32)
-        elif self._packed:
-            self._weight = torch.ops.mkldnn._reorder_linear_weight(weight.to(self.dtype))
-        else:
-            self._weight = weight
+            kept = torch.ops.onednn.qlinear_prepack(rounded, None)
+            self.parts = [kept, bias, scales, torch.zeros(len(scales), dtype=torch.int32)]
+        elif has_packed() and (packed or precision == "bf16"):
+            self.kind = PACKED
+            kept = torch.ops.mkldnn._reorder_linear_weight(weight.to(self.dtype))
+            self.parts = [kept, bias.to(self.dtype)]
 
-    def __call__(
-        self, x: Tensor, activation: Activation = "none", out: Tensor | None = None
-    ) -> Tensor:
-        """Return a new (n, N), or `out` if that is given and the way of computing can fill it."""
-        if self.precision == "int8":
-            quantised, scales = _quantise(x)
-            out = self._bytes(quantised, 1.0).mul_(scales)
-            if self._bias is not None:
-                out.add_(self._bias)
-        elif self._packed:
-            linear = torch.ops.mkldnn._linear_pointwise.default
-            packed: Tensor = linear(x, self._weight, self._bias, activation, [], "")
-            return packed
-        elif out is not None and self._bias is not None:
-            out = torch.addmm(self._bias, x, self._weight.t(), out=out)
-        else:
-            out = F.linear(x, self._weight, self._bias)
-        return out if activation == "none" else _ACTIVATIONS[activation](out)
+    def __call__(self, x: Tensor, activation: Activation = "none") -> Tensor:
+        """Return a new (n, N)."""
+        return product(x, self.kind, self.parts, activation)
 
-    def add(self, x: Tensor, other: Tensor) -> Tensor:
-        """Return x @ weight.t() + other, a new (n, N)."""
-        if self.precision == "int8":
-            quantised, scales = _quantise(x)
-            product = self._bytes(quantised, 1.0)
-            return torch.addcmul(other, product, scales, out=product)
-        if self._packed:
-            linear = torch.ops.mkldnn._linear_pointwise.binary
-            packed: Tensor = linear(x, other, self._weight, None, "add")
-            return packed
-        return torch.addmm(other, x, self._weight.t())
 
-    def of_units(self, x: Tensor) -> Tensor:
-        """Return the product with an x that lies between -0.5 and 0.5."""
-        if self.precision != "int8":
-            return self(x)
+# The rest is compiled as part of a loop (`cpu.steps`): it is in the Python that TorchScript knows.
+
+
+def product(x: Tensor, kind: int, parts: list[Tensor], activation: str) -> Tensor:
+    """Return activation(x @ weight.t() + bias)."""
+    bias: Tensor | None = None
+    if parts[1].numel() > 0:
+        bias = parts[1]
+    if kind == 1:
+        packed: Tensor = torch.ops.mkldnn._linear_pointwise(x, parts[0], bias, activation, [], "")
+        return packed
+    if kind == 0:
+        out = torch.nn.functional.linear(x, parts[0], bias)
+    else:
+        scales = x.abs().amax(dim=1, keepdim=True).clamp_(min=1e-30).div_(127)
         # Half a unit more, as the conversion to bytes cuts off what is behind the point.
-        return self._bytes(x.mul(254).add_(_ZERO + 0.5).to(torch.uint8), 1 / 254)
+        out = of_bytes((x / scales).add_(128.5).to(torch.uint8), 1.0, parts).mul_(scales)
+        if bias is not None:
+            out.add_(bias)
+    if activation == "sigmoid":
+        out.sigmoid_()
+    elif activation == "tanh":
+        out.tanh_()
+    elif activation == "relu":
+        out.relu_()
+    return out
 
-    def _bytes(self, x: Tensor, scale: float) -> Tensor:
-        out: Tensor = torch.ops.onednn.qlinear_pointwise.default(
-            *(x, scale, _ZERO, self._weight, self._scales, self._zeros, None),
-            *(1.0, 0, torch.float32, "none", [], ""),
-        )
-        return out
+
+def product_and(x: Tensor, other: Tensor, kind: int, parts: list[Tensor]) -> Tensor:
+    """Return x @ weight.t() + other, a new tensor."""
+    if kind == 1:
+        packed: Tensor = torch.ops.mkldnn._linear_pointwise(x, other, parts[0], None, "add")
+        return packed
+    if kind == 0:
+        return torch.addmm(other, x, parts[0].t())
+    scales = x.abs().amax(dim=1, keepdim=True).clamp_(min=1e-30).div_(127)
+    out = of_bytes((x / scales).add_(128.5).to(torch.uint8), 1.0, parts)
+    return torch.addcmul(other, out, scales, out=out)
+
+
+def product_of_halves(x: Tensor, kind: int, parts: list[Tensor]) -> Tensor:
+    """Return x @ weight.t() for an x that lies between -0.5 and 0.5: one scale for all rows."""
+    if kind != 2:
+        return product(x, kind, parts, "none")
+    return of_bytes(x.mul(254).add_(128.5).to(torch.uint8), 1.0 / 254.0, parts)
+
+
+def of_bytes(x: Tensor, scale: float, parts: list[Tensor]) -> Tensor:
+    """Return the product of bytes, of which 128 stands for 0 and a step for `scale`."""
+    out: Tensor = torch.ops.onednn.qlinear_pointwise(
+        x, scale, 128, parts[0], parts[2], parts[3], None, 1.0, 0, torch.float32, "none", [], ""
+    )
+    return out
 
 
 def check_precision(precision: str, device: torch.device | None = None) -> None:
@@ -188,9 +209,3 @@ def _trim() -> Callable[[int], int] | None:
     except (AttributeError, OSError):  # another C library
         return None
     return found
-
-
-def _quantise(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return rows as bytes, and what a step of each row's bytes stands for, (n, 1)."""
-    scales = x.abs().amax(dim=1, keepdim=True).clamp_(min=1e-30).div_(127)
-    return (x / scales).add_(_ZERO + 0.5).to(torch.uint8), scales

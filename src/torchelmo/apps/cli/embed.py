@@ -37,6 +37,14 @@ class Dtype(str, Enum):
     float16 = "float16"
 
 
+class PrecisionName(str, Enum):
+    """Numbers that are multiplied; the last two are quicker and less exact."""
+
+    float32 = "float32"
+    bf16 = "bf16"
+    int8 = "int8"
+
+
 def embed(
     file: Annotated[
         str,
@@ -72,6 +80,9 @@ def embed(
     ] = StateName.reset,
     rows: Annotated[int, typer.Option(metavar="N", help="Rows of the carried state.")] = 1,
     dtype: Annotated[Dtype, typer.Option(help="Of the vectors written.")] = Dtype.float32,
+    precision: Annotated[
+        PrecisionName, typer.Option(metavar="KIND", help="Inside: float32, bf16, int8.")
+    ] = PrecisionName.float32,
     device: Device = None,
     batch_tokens: Annotated[
         int | None,
@@ -116,6 +127,7 @@ def embed(
         options=options,
         weights=weights,
         vocabulary=vocabulary,
+        precision=precision.value,
         device=device,
         offline=offline or None,
     )
