@@ -51,7 +51,7 @@ def test_json_round_trip():
         ({"characters": None}, "needs characters or words at its input"),
         ({"token_projection": False}, "token vectors of width 2048 need token_projection"),
         ({"lstm": {"project": False}}, "lstm.projection is 512, lstm.cells 4096"),
-        ({"format_version": "2.0"}, "format version 2.0, this torchelmo reads up to 1.0: upgrade"),
+        ({"format_version": "2.0"}, "format version 2.0, this torchelmo reads up to 1.1: upgrade"),
         ({"words": {"dim": 3}}, "config.words is incomplete"),
     ],
 )

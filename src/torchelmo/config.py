@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeVar
 
 from torchelmo.errors import InputError
 
-FORMAT_VERSION = "1.0"
+FORMAT_VERSION = "1.1"  # the newest that is read here
 BEGIN, END, UNKNOWN = "<S>", "</S>", "<UNK>"  # the boundaries, and what unlisted words become
 
 # (width, number of filters): 2048 in all, the same for every published English model.

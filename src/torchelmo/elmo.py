@@ -24,6 +24,7 @@ from torchelmo.encoder import Batch, Encoder, apart, on_host
 from torchelmo.errors import InputError
 from torchelmo.formats import load, native
 from torchelmo.formats.model import Model
+from torchelmo.formats.tensors import Stored
 from torchelmo.neighbours import Neighbour, nearest_tokens, nearest_words
 from torchelmo.nn.lstm import State
 from torchelmo.nn.output import Layers
@@ -94,6 +95,7 @@ class Elmo(nn.Module):
         self.requires_grad = requires_grad
         self.bilm.precision = precision
         self.alphabet, self.input_words = tuple(model.alphabet), model.words
+        self.attribution = model.attribution
         if isinstance(mixes, int):
             learned = dict(model.mixes)
             made = [
@@ -429,11 +431,24 @@ class Elmo(nn.Module):
             alphabet=self.alphabet,
             softmax=softmax,
             mixes=mixes,
+            attribution=self.attribution,
         )
 
-    def save_pretrained(self, folder: str | Path, *, overwrite: bool = False) -> None:
-        """Write a native model folder with the biLM, its vocabulary and the learned mixes."""
-        native.write(self.to_model(), Path(folder), overwrite=overwrite)
+    def save_pretrained(
+        self,
+        folder: str | Path,
+        *,
+        weights: native.Precision = "float32",
+        softmax: Stored = "float32",
+        overwrite: bool = False,
+    ) -> None:
+        """Write a native model folder with the biLM, its vocabulary and the learned mixes.
+
+        `weights="float16"` and `softmax="int8"` take half and a quarter of the room, and round.
+        """
+        native.write(
+            self.to_model(), Path(folder), weights=weights, softmax=softmax, overwrite=overwrite
+        )
 
     def push_to_hub(self, repo_id: str, *, private: bool = False, token: str | None = None) -> str:
         """Write the model folder to the Hugging Face hub; return its address."""

@@ -86,3 +86,21 @@ def test_unknown_facts_are_left_out():
         "not",
         "stated",
     ]
+
+
+ATTRIBUTION = "# Whose text\n\nWeights CC BY-SA 4.0, trained on\na pond.\n\n- reeds, by the wind\n"
+
+
+def test_attribution(run, packaged):
+    assert json.loads(run("models", "heron-small", "--json").out)["attribution"] is None
+    assert ": Weights" not in run("models").out
+    (packaged / "ATTRIBUTION.md").write_text(ATTRIBUTION, encoding="utf-8")
+    last = run("models").out.splitlines()[-2:]
+    assert last == [
+        "",
+        "heron-small: Weights CC BY-SA 4.0, trained on a pond. "
+        "(all of it: torchelmo models heron-small)",
+    ]
+    shown = run("models", "heron-small").out
+    assert shown.index("Trained on a pond.") < shown.index("- reeds, by the wind")
+    assert json.loads(run("models", "heron-small", "--json").out)["attribution"] == ATTRIBUTION

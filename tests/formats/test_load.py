@@ -214,7 +214,7 @@ class TestNames:
     def test_an_unknown_name_names_the_nearest(self, hub):
         with pytest.raises(InputError, match="no model 'larg', the nearest is 'large'"):
             load("larg")
-        with pytest.raises(InputError, match=r"known are .*large, medium"):
+        with pytest.raises(InputError, match=r"packaged here are .*, published are large, medium"):
             load("qqqqqqqq")
 
     @pytest.mark.parametrize("name", ["./no/such", "../no", "/no/such/folder", "no.hdf5", "~/no/x"])

@@ -33,11 +33,12 @@ def whole_model():
     words = [*WORDS[:-1], "\u3000"]  # a word of some ELMoForManyLangs models
     mixes = {"0.weights": torch.randn(3), "0.gamma": torch.ones(1), "1.gamma": torch.ones(1)}
     model = with_targets(random_model(BOTH, words=words, alphabet=LETTERS))
-    return replace(model, alphabet=LETTERS, mixes=mixes)
+    return replace(model, alphabet=LETTERS, mixes=mixes, attribution="Herons, by 왜가리.\n")
 
 
 def same(a, b):
     assert a.config == b.config
+    assert a.attribution == b.attribution
     for part in ("vocabulary", "words", "alphabet"):
         one, two = getattr(a, part), getattr(b, part)
         assert (None if one is None else list(one)) == (None if two is None else list(two))
@@ -78,7 +79,7 @@ class TestRoundTrip:
 
     def test_float16(self, tmp_path):
         model = with_targets(random_model())
-        native.write(model, tmp_path / "m", dtype=torch.float16)
+        native.write(model, tmp_path / "m", weights="float16", softmax="float16")
         stored = load_file(tmp_path / "m/model.safetensors")
         assert {tensor.dtype for tensor in stored.values()} == {torch.float16}
         again = native.read(tmp_path / "m")
@@ -91,7 +92,7 @@ class TestRoundTrip:
         model = random_model()
         model.tensors["token.projection.bias"][0] = 70_000
         with pytest.raises(InputError, match=r"token\.projection\.bias has values too large"):
-            native.write(model, tmp_path / "m", dtype=torch.float16)
+            native.write(model, tmp_path / "m", weights="float16")
         assert os.listdir(tmp_path) == []
 
     def test_reading_does_not_hold_the_file(self, tmp_path):
@@ -256,8 +257,10 @@ class TestRefusedToWrite:
             native.write(replace(whole_model(), alphabet=[*LETTERS[1:], "ab"]), tmp_path / "m")
 
     def test_other_dtypes(self, tmp_path):
-        with pytest.raises(InputError, match=r"float32 or float16, not torch\.int8"):
-            native.write(random_model(), tmp_path / "m", dtype=torch.int8)
+        with pytest.raises(InputError, match="float32 or float16, not int8"):
+            native.write(random_model(), tmp_path / "m", weights="int8")
+        with pytest.raises(InputError, match="written in float32, float16, int8, not int4"):
+            native.write(random_model(), tmp_path / "m", softmax="int4")
 
 
 def test_is_native(tmp_path):

@@ -39,6 +39,7 @@ from torchelmo.text.vocabulary import Vocabulary
 __all__ = ["assemble", "parse_vocabulary", "read", "read_options", "write", "write_options"]
 
 VOCABULARY, SOFTMAX = "vocab.txt", "softmax.hdf5"
+ATTRIBUTION = "ATTRIBUTION.md"  # as in native folders: a licence may ask for it
 SOFTMAX_NAMES = {"softmax/W": "weight", "softmax/b": "bias"}
 
 
@@ -124,7 +125,7 @@ def write(
             "the model's input words are not its targets: bilm-tf has one vocabulary for both, "
             "write the native format"
         )
-    known = (options_name, weights_name, VOCABULARY, SOFTMAX)
+    known = (options_name, weights_name, VOCABULARY, SOFTMAX, ATTRIBUTION)
     with files.new_folder(folder, overwrite=overwrite, known=known) as out:
         files.write_json(out / options_name, options)
         arrays = (
@@ -139,6 +140,8 @@ def write(
             softmax = model.softmax
             arrays = ((name, _numpy(softmax[ours])) for name, ours in SOFTMAX_NAMES.items())
             hdf5.write_arrays(out / SOFTMAX, arrays)
+        if model.attribution is not None:
+            (out / ATTRIBUTION).write_bytes(model.attribution.encode("utf-8"))
     return _losses(model)
 
 

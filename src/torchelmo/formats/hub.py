@@ -47,7 +47,7 @@ __all__ = [
     "push",
 ]
 
-FILES = ["*.json", "*.safetensors", "*.hdf5", "*.txt", "README.md"]
+FILES = ["*.json", "*.safetensors", "*.hdf5", "*.txt", "README.md", "ATTRIBUTION.md"]
 WEIGHTS = (".safetensors", ".hdf5")
 TRAINING = ["training.safetensors", "training.json"]  # a checkpoint's own: of no use to others
 OPTIONS_FILE, WEIGHTS_FILE = "options.json", "weights.hdf5"

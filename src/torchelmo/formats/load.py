@@ -7,6 +7,7 @@ its ending; readers of other programs' formats are imported when they are needed
 
 from __future__ import annotations
 
+import difflib
 import importlib.resources
 import io
 import os
@@ -15,7 +16,6 @@ import zipfile
 import zlib
 from pathlib import Path, PurePosixPath
 
-from torchelmo.config import nearest
 from torchelmo.errors import InputError
 from torchelmo.formats import bilm_tf, files, native
 from torchelmo.formats.model import Model
@@ -103,9 +103,13 @@ def _find(name: str, revision: str | None, cache: Path | None, offline: bool | N
         return hub.fetch(name, revision=revision, cache_dir=cache, offline=offline)
     if "/" in name or "\\" in name or Path(name).suffix in (*HDF5, ".zip", ".gz", ".th", ".json"):
         raise InputError(f"there is no file or folder {name}")
+    names = hub.published_names()
+    near = difflib.get_close_matches(name, [*ours, *names], n=1)
     raise InputError(
-        f"there is no model {name!r}{nearest(name, [*ours, *hub.published_names()])} "
-        "(nor is there a folder of that name)"
+        f"there is no model {name!r}"
+        + (f", the nearest is {near[0]!r}" if near else "")
+        + f", nor a folder of that name: packaged here are {', '.join(ours) or 'none'}, "
+        f"published are {', '.join(names)}"
     )
 
 

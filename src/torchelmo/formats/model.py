@@ -29,6 +29,7 @@ class Model:
     alphabet: Sequence[str] = ()  # symbols of the code-point and jamo schemes
     softmax: Mapping[str, Tensor] | None = None
     mixes: Mapping[str, Tensor] = field(default_factory=dict)  # "0.weights", "0.gamma", ...
+    attribution: str | None = None  # whose text it was trained on, where its licence asks for that
 
     def build(self) -> BiLM:
         """Make the network around these very tensors."""

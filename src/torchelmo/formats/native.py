@@ -5,29 +5,28 @@
 | config.json | the `ElmoConfig`, with `format_version` |
 | model.safetensors | the biLM's tensors, float32 or float16 (read back as float32) |
 | vocab.txt | targets of the softmax, one a line, by falling frequency |
-| softmax.safetensors | the softmax, full or adaptive; without it no scoring or further training |
+| softmax.safetensors | the softmax, full or adaptive, float32, float16 or int8 rows with a scale
+  each (read back as float32); without it no scoring or further training |
 | words.txt | input words of a model that reads whole words, one a line |
 | characters.txt | symbols of the code-point and jamo schemes, one a line as `U+AC00` |
 | mixes.safetensors | learned mixes |
 | README.md | the model card |
+| ATTRIBUTION.md | whose text the model was trained on, and the licence of its weights |
 
-Shapes in the safetensors headers are compared with the config before a tensor is read.
+Shapes in the safetensors headers are compared with the config before a tensor is read. Files with
+int8 rows have format version 1.1, all others are written as 1.0, which every version reads.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 
-import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
-from torch import Tensor
-
-from torchelmo.config import ElmoConfig
+from torchelmo.config import FORMAT_VERSION, ElmoConfig
 from torchelmo.errors import InputError
 from torchelmo.formats import files
 from torchelmo.formats.check import (
@@ -37,14 +36,21 @@ from torchelmo.formats.check import (
     mix_shapes,
     softmax_shapes,
 )
-from torchelmo.formats.model import Model, check_shapes, expected_shapes
+from torchelmo.formats.model import Model, expected_shapes
+from torchelmo.formats.tensors import Stored, read_tensors, write_tensors
 
 CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
+ATTRIBUTION = "ATTRIBUTION.md"
 VOCABULARY, SOFTMAX = "vocab.txt", "softmax.safetensors"
 WORDS, ALPHABET, MIXES = "words.txt", "characters.txt", "mixes.safetensors"
-FILES = (CONFIG, WEIGHTS, CARD, VOCABULARY, SOFTMAX, WORDS, ALPHABET, MIXES)
+FILES = (CONFIG, WEIGHTS, CARD, ATTRIBUTION, VOCABULARY, SOFTMAX, WORDS, ALPHABET, MIXES)
+VERSIONS = {"float32": "1.0", "float16": "1.0", "int8": "1.1"}  # by what the softmax is stored in
+LOSSES = {
+    "float16": "each value rounded to 11 binary digits",
+    "int8": "each value rounded to one of 255 steps between the ends of its row",
+}
 
-Shapes = dict[str, tuple[int, ...]]
+Precision = Literal["float32", "float16"]
 T = TypeVar("T")
 
 
@@ -64,14 +70,16 @@ def read(folder: Path) -> Model:
                 f"{folder / VOCABULARY} has {len(vocabulary)} words, {CONFIG} says {rows}"
             )
         rows = len(vocabulary)
-    tensors = _read_tensors(folder / WEIGHTS, lambda _: expected_shapes(config))
+    tensors = read_tensors(folder / WEIGHTS, lambda _: expected_shapes(config))
     softmax = _optional(
         folder / SOFTMAX,
-        lambda path: _read_tensors(path, lambda found: softmax_shapes(config, found, rows)),
+        lambda path: read_tensors(
+            path, lambda found: softmax_shapes(config, found, rows), rows=True
+        ),
     )
     mixes = _optional(
         folder / MIXES,
-        lambda path: _read_tensors(path, lambda found: mix_shapes(config, list(found), str(path))),
+        lambda path: read_tensors(path, lambda found: mix_shapes(config, list(found), str(path))),
     )
     return Model(
         config=config,
@@ -81,6 +89,7 @@ def read(folder: Path) -> Model:
         alphabet=alphabet,
         softmax=softmax,
         mixes=mixes or {},
+        attribution=_optional(folder / ATTRIBUTION, _read_text),
     )
 
 
@@ -88,7 +97,8 @@ def write(
     model: Model,
     folder: Path,
     *,
-    dtype: torch.dtype | None = None,
+    weights: Precision = "float32",
+    softmax: Stored = "float32",
     card: str | None = None,
     overwrite: bool = False,
 ) -> None:
@@ -98,36 +108,46 @@ def write(
         model: what to write.
         folder: must not exist or be empty, unless `overwrite`; then a folder is replaced if it
             holds nothing but a model's files.
-        dtype: float32 (as None) or float16, for the biLM and the softmax.
+        weights: "float32" or "float16", for the biLM.
+        softmax: "float32", "float16" or "int8": a byte a weight, and a scale a row.
         card: the text of README.md; None makes a short one.
         overwrite: replace an existing model.
     """
     with files.new_folder(folder, overwrite=overwrite, known=FILES) as out:
-        write_files(model, out, dtype=dtype, card=card)
+        write_files(model, out, weights=weights, softmax=softmax, card=card)
 
 
 def write_files(
-    model: Model, folder: Path, *, dtype: torch.dtype | None = None, card: str | None = None
+    model: Model,
+    folder: Path,
+    *,
+    weights: Precision = "float32",
+    softmax: Stored = "float32",
+    card: str | None = None,
 ) -> None:
     """Write a model's files into an existing folder, for callers that put more beside them."""
-    if dtype not in (None, torch.float32, torch.float16):
-        raise InputError(f"weights are written in float32 or float16, not {dtype}")
+    if weights not in ("float32", "float16"):
+        raise InputError(f"weights are written in float32 or float16, not {weights}")
+    if softmax not in VERSIONS:
+        raise InputError(f"a softmax is written in {', '.join(VERSIONS)}, not {softmax}")
     check_model(model)
-    kind = dtype or torch.float32
-    files.write_json(folder / CONFIG, model.config.to_json())
-    _write_tensors(folder / WEIGHTS, model.tensors, kind)
+    version = VERSIONS[softmax if model.softmax is not None else "float32"]
+    files.write_json(folder / CONFIG, model.config.to_json() | {"format_version": version})
+    write_tensors(folder / WEIGHTS, model.tensors, weights)
     if model.vocabulary is not None:
         files.write_lines(folder / VOCABULARY, model.vocabulary, files.strip_ascii)
     if model.softmax is not None:
-        _write_tensors(folder / SOFTMAX, model.softmax, kind)
+        write_tensors(folder / SOFTMAX, model.softmax, softmax)
     if model.words is not None:
         files.write_lines(folder / WORDS, model.words, files.strip_ascii)
     if model.alphabet:
         symbols = [f"U+{_code_point(symbol):04X}" for symbol in model.alphabet]
         files.write_lines(folder / ALPHABET, symbols, files.strip_ascii)
     if model.mixes:
-        _write_tensors(folder / MIXES, model.mixes, torch.float32)
-    text = card if card is not None else model_card(model)
+        write_tensors(folder / MIXES, model.mixes)
+    if model.attribution is not None:
+        (folder / ATTRIBUTION).write_bytes(model.attribution.encode("utf-8"))
+    text = card if card is not None else model_card(model, weights, softmax)
     (folder / CARD).write_bytes(text.encode("utf-8"))
 
 
@@ -141,29 +161,10 @@ def is_native(folder: Path) -> bool:
         return (folder / WEIGHTS).is_file()  # ours, but damaged: reading it says how
 
 
-def model_card(model: Model) -> str:
+def model_card(model: Model, weights: Precision = "float32", softmax: Stored = "float32") -> str:
     """Return a short description of a model, with the header that the Hugging Face hub reads."""
-    config, lstm, characters = model.config, model.config.lstm, model.config.characters
-    count = sum(tensor.numel() for tensor in model.tensors.values())
-    inputs = []
-    if config.words is not None:
-        inputs.append(f"a table of {config.words.words:,} words")
-    if characters is not None:
-        unit = {"bytes": "UTF-8 bytes", "codepoints": "Unicode code points", "jamo": "jamo"}
-        inputs.append(
-            f"characters ({unit[characters.scheme]}, {characters.max_characters} a word), "
-            f"{characters.n_filters} filters, {characters.highways} highway layers"
-        )
-    facts = {
-        "input": " and ".join(inputs),
-        "tokeniser": f"{config.tokenizer.name}, version {config.tokenizer.version}",
-        "LSTM": f"{lstm.layers} layers a direction, {lstm.cells} cells, projection "
-        f"{lstm.projection}" + ("" if lstm.project else " (none)"),
-        "vectors": f"{config.n_layers} layers, {config.width} wide",
-        "parameters": f"{count:,} without the softmax",
-        "softmax": _describe_softmax(model),
-    }
-    rows = "\n".join(f"| {name} | {value} |" for name, value in facts.items())
+    rows = "\n".join(f"| {name} | {value} |" for name, value in facts(model, weights, softmax))
+    also = f"\nWhose text it was trained on: {ATTRIBUTION}.\n" if model.attribution else ""
     return f"""---
 library_name: torchelmo
 pipeline_tag: feature-extraction
@@ -179,7 +180,7 @@ A bidirectional language model whose layers are contextual word vectors, in the 
 | | |
 |---|---|
 {rows}
-
+{also}
 ```python
 from torchelmo import Elmo
 
@@ -187,6 +188,36 @@ elmo = Elmo.from_pretrained("path/to/this/folder")
 vectors = elmo.embed(["A sentence to embed"])
 ```
 """
+
+
+def facts(model: Model, weights: Precision, softmax: Stored) -> list[tuple[str, str]]:
+    """Return what a model is made of and how it is stored, as name and value."""
+    config, lstm, characters = model.config, model.config.lstm, model.config.characters
+    count = sum(tensor.numel() for tensor in model.tensors.values())
+    inputs = []
+    if config.words is not None:
+        inputs.append(f"a table of {config.words.words:,} words")
+    if characters is not None:
+        unit = {"bytes": "UTF-8 bytes", "codepoints": "Unicode code points", "jamo": "jamo"}
+        inputs.append(
+            f"characters ({unit[characters.scheme]}, {characters.max_characters} a word), "
+            f"{characters.n_filters} filters, {characters.highways} highway layers"
+        )
+    found = {
+        "input": " and ".join(inputs),
+        "tokeniser": f"{config.tokenizer.name}, version {config.tokenizer.version}",
+        "LSTM": f"{lstm.layers} layers a direction, {lstm.cells} cells, projection "
+        f"{lstm.projection}" + ("" if lstm.project else " (none)"),
+        "vectors": f"{config.n_layers} layers, {config.width} wide",
+        "parameters": f"{count:,} without the softmax",
+        "softmax": _describe_softmax(model),
+    }
+    stored = [f"biLM {weights} ({LOSSES[weights]})" if weights in LOSSES else ""]
+    if model.softmax is not None and softmax in LOSSES:
+        stored.append(f"softmax {softmax} ({LOSSES[softmax]})")
+    if any(stored):
+        found["stored as"] = "; ".join(filter(None, stored))
+    return list(found.items())
 
 
 def _describe_softmax(model: Model) -> str:
@@ -202,13 +233,18 @@ def _describe_softmax(model: Model) -> str:
 def _read_config(path: Path) -> ElmoConfig:
     data = files.read_json(path)
     try:
-        return ElmoConfig.from_json(data)
+        # Of the files, not of the model: it is written anew by what the next files hold.
+        return replace(ElmoConfig.from_json(data), format_version=FORMAT_VERSION)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
 
 
 def _optional(path: Path, reader: Callable[[Path], T]) -> T | None:
     return reader(path) if os.path.lexists(path) else None
+
+
+def _read_text(path: Path) -> str:
+    return files.decode(files.read_bytes(path, files.JSON_BYTES), str(path))
 
 
 def _read_alphabet(path: Path) -> list[str]:
@@ -224,44 +260,3 @@ def _code_point(symbol: str) -> int:
     if len(symbol) != 1:
         raise InputError(f"the alphabet has {symbol!r}, expected single symbols")
     return ord(symbol)
-
-
-def _read_tensors(path: Path, expected: Callable[[Shapes], Shapes]) -> dict[str, Tensor]:
-    """Read a safetensors file as float32 once its header has the shapes that are expected."""
-    files.check_file(path)
-    try:
-        with safe_open(path, framework="pt") as file:
-            found: Shapes = {}
-            for name in file.keys():  # noqa: SIM118  # not a mapping
-                header = file.get_slice(name)
-                found[name] = tuple(header.get_shape())
-                if header.get_dtype() not in ("F32", "F16", "BF16"):
-                    raise InputError(
-                        f"{path} has {name!r} in {header.get_dtype()}, expected F32 or F16"
-                    )
-            shapes = expected(found)
-            check_shapes(
-                {name: torch.empty(shape, device="meta") for name, shape in found.items()},
-                shapes,
-                str(path),
-            )
-            # a copy: what safetensors gives is a view of the file, which somebody may change
-            return {name: file.get_tensor(name).to(torch.float32, copy=True) for name in shapes}
-    except (SafetensorError, OSError) as error:
-        raise InputError(f"{path} is damaged or not safetensors: {error}") from None
-
-
-def _write_tensors(path: Path, tensors: Mapping[str, Tensor], dtype: torch.dtype) -> None:
-    ready = {
-        name: tensor.detach().to("cpu", dtype).contiguous() for name, tensor in tensors.items()
-    }
-    for name, tensor in ready.items() if dtype == torch.float16 else ():
-        if tensor.isinf().any() and not tensors[name].isinf().any():
-            raise InputError(f"{name} has values too large for float16: write float32")
-    path.touch()
-    mode = path.stat().st_mode
-    try:
-        save_file(ready, path, metadata={"format": "pt"})
-    except SafetensorError as error:
-        raise OSError(str(error)) from None
-    path.chmod(mode)  # some versions of safetensors make files that only their owner can read

@@ -93,6 +93,7 @@ class Trainer:
         self.config = self._new_config() if start is None else self._config_of(start)
         self.plan = plan(recipe, corpus, self.config)
         self.notes = dict(notes or {})
+        self.attribution = None if start is None else start.attribution
         bilm, softmax = self._network(start)
         self.directions: tuple[Direction, ...] = ("forward", "backward")
         if recipe.model.directions == "forward":
@@ -276,6 +277,7 @@ class Trainer:
             words=self.corpus.vocabulary if self.config.words else None,
             alphabet=self.corpus.alphabet if self.config.characters else (),
             softmax=self.model.softmax.state_dict(),
+            attribution=self.attribution,
         )
 
     def __call__(

@@ -28,6 +28,7 @@ class Entry:
     path: str | None = None  # on this machine
     sources: list[str] = dataclasses.field(default_factory=list)
     aliases: list[str] = dataclasses.field(default_factory=list)
+    attribution: str | None = None  # whose text it was trained on
 
 
 def models(
@@ -44,7 +45,7 @@ def models(
     elif as_json:
         print(json.dumps([dataclasses.asdict(entry) for entry in entries]))
     else:
-        print(table(entries))
+        print("\n".join([table(entries), *attributions(entries)]))
 
 
 def find() -> list[Entry]:
@@ -55,6 +56,8 @@ def find() -> list[Entry]:
         name: Entry(name, "packaged", _size(path), *_card(path), path=str(path))
         for name, path in load.packaged().items()
     }
+    for entry in entries.values():
+        entry.attribution = _attribution(Path(entry.path or ""))
     for known in hub.PUBLISHED.values():
         sources = [*(f"{repo} (hub)" for repo, _ in known.mirrors), known.options, known.weights]
         if known.softmax:
@@ -75,6 +78,7 @@ def find() -> list[Entry]:
         entry = entries.setdefault(name, Entry(name, "cached", found.size, licence, about))
         if entry.where != "packaged":
             entry.where, entry.path, entry.size = "cached", str(found.path), found.size
+            entry.attribution = _attribution(found.path)
     return list(entries.values())
 
 
@@ -105,8 +109,24 @@ def table(entries: list[Entry]) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
+def attributions(entries: list[Entry]) -> list[str]:
+    """Return a line for each model on this machine that says whose text it was trained on.
+
+    >>> attributions([Entry("tiny", "packaged", attribution="Trained on ponds.")])
+    ['', 'tiny: Trained on ponds. (all of it: torchelmo models tiny)']
+    """
+    lines = []
+    for entry in entries:
+        paragraphs = re.split(r"\n\s*\n", (entry.attribution or "").strip())
+        first = next((p for p in paragraphs if p and not p.startswith("#")), "")
+        if first:
+            text = " ".join(first.split())
+            lines.append(f"{entry.name}: {text} (all of it: torchelmo models {entry.name})")
+    return ["", *lines] if lines else []
+
+
 def details(entry: Entry) -> str:
-    """Return all that is known of a model, with its card."""
+    """Return all that is known of a model, with its card and attribution."""
     facts = {
         "where": entry.where,
         "folder": entry.path,
@@ -121,6 +141,8 @@ def details(entry: Entry) -> str:
     if card is not None and card.is_file():
         text = card.read_text(encoding="utf-8", errors="replace")
         lines += ["", re.sub(r"\A---\n.*?\n---\n+", "", text, flags=re.DOTALL).rstrip()]
+    if entry.attribution:
+        lines += ["", entry.attribution.strip()]
     return "\n".join(lines)
 
 
@@ -133,6 +155,11 @@ def _card(folder: Path) -> tuple[str, str]:
     licence = re.search(r"^license: *(.+)$", text, re.MULTILINE)
     title = re.search(r"^# +(.+)$", text, re.MULTILINE)
     return (licence[1].strip() if licence else "not stated"), (title[1].strip() if title else "")
+
+
+def _attribution(folder: Path) -> str | None:
+    path = folder / "ATTRIBUTION.md"
+    return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else None
 
 
 def _size(folder: Path) -> int:
