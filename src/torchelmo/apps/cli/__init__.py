@@ -15,6 +15,7 @@ import typer
 
 from torchelmo import __version__
 from torchelmo.apps.cli import (
+    analyse,
     bench,
     console,
     convert,
@@ -42,6 +43,7 @@ app.command("perplexity", epilog=perplexity.EXAMPLE)(perplexity.perplexity)
 app.command("prepare", epilog=prepare.EXAMPLE)(prepare.prepare)
 app.command("pretrain", epilog=pretrain.EXAMPLE)(pretrain.pretrain)
 app.command("finetune", epilog=finetune.EXAMPLE)(finetune.finetune)
+app.command("analyse", epilog=analyse.EXAMPLE)(analyse.analyse)
 app.command("bench", epilog=bench.EXAMPLE)(bench.bench)
 app.command("models", epilog=models.EXAMPLE)(models.models)
 
