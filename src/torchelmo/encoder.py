@@ -283,6 +283,10 @@ class Encoder:
         dtype = next(token.parameters()).dtype
         return torch.cat(parts)[: len(characters) - fill].to(dtype)
 
+    def forget(self) -> None:
+        """Forget the words that were computed."""
+        self._cache = _Cache(self.cache_bytes)
+
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_cache": None}
 

@@ -30,7 +30,6 @@ from torchelmo.ops.packed import (
     give_back,
     product,
     product_and,
-    product_of_halves,
     round_up,
 )
 from torchelmo.ops.reference import LstmWeights
@@ -194,7 +193,7 @@ def steps(
         if kinds[2] < 0:
             y = half * 2
         else:
-            y = product_of_halves(halves[:rows].to(both.dtype), kinds[2], projection)[:size]
+            y = product(halves[:rows].to(both.dtype), kinds[2], projection, "none")[:size]
             if projection_clip != float("inf"):
                 y.clamp_(-projection_clip, projection_clip)
         out[at : at + size] = y

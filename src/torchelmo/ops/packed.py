@@ -99,9 +99,8 @@ def product(x: Tensor, kind: int, parts: list[Tensor], activation: str) -> Tenso
     if kind == 0:
         out = torch.nn.functional.linear(x, parts[0], bias)
     else:
-        scales = x.abs().amax(dim=1, keepdim=True).clamp_(min=1e-30).div_(127)
-        # Half a unit more, as the conversion to bytes cuts off what is behind the point.
-        out = of_bytes((x / scales).add_(128.5).to(torch.uint8), 1.0, parts).mul_(scales)
+        scales = row_scales(x)
+        out = of_bytes(x / scales, parts).mul_(scales)
         if bias is not None:
             out.add_(bias)
     if activation == "sigmoid":
@@ -120,23 +119,27 @@ def product_and(x: Tensor, other: Tensor, kind: int, parts: list[Tensor]) -> Ten
         return packed
     if kind == 0:
         return torch.addmm(other, x, parts[0].t())
-    scales = x.abs().amax(dim=1, keepdim=True).clamp_(min=1e-30).div_(127)
-    out = of_bytes((x / scales).add_(128.5).to(torch.uint8), 1.0, parts)
+    scales = row_scales(x)
+    out = of_bytes(x / scales, parts)
     return torch.addcmul(other, out, scales, out=out)
 
 
-def product_of_halves(x: Tensor, kind: int, parts: list[Tensor]) -> Tensor:
-    """Return x @ weight.t() for an x that lies between -0.5 and 0.5: one scale for all rows."""
-    if kind != 2:
-        return product(x, kind, parts, "none")
-    return of_bytes(x.mul(254).add_(128.5).to(torch.uint8), 1.0 / 254.0, parts)
-
-
-def of_bytes(x: Tensor, scale: float, parts: list[Tensor]) -> Tensor:
-    """Return the product of bytes, of which 128 stands for 0 and a step for `scale`."""
-    out: Tensor = torch.ops.onednn.qlinear_pointwise(
-        x, scale, 128, parts[0], parts[2], parts[3], None, 1.0, 0, torch.float32, "none", [], ""
+def row_scales(x: Tensor) -> Tensor:
+    """Return what a step of each row's bytes stands for, (n, 1)."""
+    return (
+        torch.maximum(x.amax(dim=1, keepdim=True), -x.amin(dim=1, keepdim=True))
+        .clamp_(min=1e-30)
+        .div_(127)
     )
+
+
+def of_bytes(x: Tensor, parts: list[Tensor]) -> Tensor:
+    """Return the product of an x that lies between -127 and 127 and is not needed any more."""
+    # Bytes have no sign here: 128 stands for 0, and a half is for rounding instead of cutting off.
+    out: Tensor = torch.ops.onednn.qlinear_pointwise(
+        x.add_(128.5).to(torch.uint8), 1.0, 128, parts[0], parts[2], parts[3],
+        None, 1.0, 0, torch.float32, "none", [], "",
+    )  # fmt: skip
     return out
 
 
