@@ -137,8 +137,25 @@ def kernels() -> str:
     )
 
 
+def packaged() -> str:
+    """The models in the package, from their cards."""
+    rows = []
+    for card in sorted((ROOT / "src" / "torchelmo" / "weights").glob("*/README.md")):
+        text = card.read_text(encoding="utf-8")
+        title = re.search(r"^# (.+)$", text, re.MULTILINE)
+        size = sum(path.stat().st_size for path in card.parent.iterdir()) / 1e6
+        link = f"../{card.relative_to(ROOT).as_posix()}"
+        rows.append(
+            f"| [{card.parent.name}]({link}) | {title[1] if title else ''} | {size:.0f} MB |"
+        )
+    if not rows:
+        return "No model is packaged yet.\n"
+    return "\n".join(["| name | what | size |", "|---|---|---|", *rows, ""])
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "kernels": kernels,
+    "packaged": packaged,
     "parity": parity,
     "prepare": prepare,
     "training": training,

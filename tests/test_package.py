@@ -3,22 +3,28 @@
 import importlib.metadata
 import json
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
 import tarfile
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import h5py
 import pytest
 
 import torchelmo
+from formats.tiny import random_model, with_targets
+from torchelmo.formats import native
 
 ROOT = Path(__file__).resolve().parents[1]
 PLAIN = ROOT / "tests" / "fixtures" / "plain"
 SCRIPTS = "Scripts" if os.name == "nt" else "bin"
 RECIPES = [path for path in (ROOT / "recipes").iterdir() if path.suffix in (".toml", ".py")]
+WEIGHTS = ROOT / "src" / "torchelmo" / "weights"
+WHEEL_LIMIT = 95_000_000  # bytes
 HEAVY = ("torch", "h5py", "huggingface_hub", "pyarrow")
 
 
@@ -81,6 +87,7 @@ def test_wheel_holds_the_package_and_nothing_else(wheel):
     }
     assert not [n for n in names if "tests" in n.split("/")]
     source = {p.relative_to(ROOT / "src").as_posix() for p in (ROOT / "src").rglob("*.py")}
+    source |= {p.relative_to(ROOT / "src").as_posix() for p in WEIGHTS.glob("*/*")}
     assert source <= set(names)
     assert {f"torchelmo/recipes/{p.name}" for p in RECIPES} == {
         name for name in names if name.startswith("torchelmo/recipes/")
@@ -105,6 +112,35 @@ def test_the_sources_have_all_that_a_wheel_needs(tmp_path):
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert {f"recipes/{path.name}" for path in RECIPES} <= names
     assert {"LICENSE", "README.md", "pyproject.toml", "src/torchelmo/__init__.py"} <= names
+
+
+def test_the_models_leave_the_wheel_small_enough():
+    # Weights hardly compress: what the files take is what the wheel takes.
+    package = [p for p in (ROOT / "src").rglob("*") if p.is_file() and p.suffix != ".pyc"]
+    assert sum(path.stat().st_size for path in package) <= WHEEL_LIMIT
+
+
+@pytest.mark.xdist_group("wheel")
+def test_models_are_packaged_with_all_their_files(tmp_path):
+    """In the sources and, built from them, in the wheel."""
+    copy = tmp_path / "copy"
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        (copy / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, copy / name)
+    shutil.copytree(ROOT / "recipes", copy / "recipes")
+    (copy / "src/torchelmo").mkdir(parents=True)
+    shutil.copy(ROOT / "src/torchelmo/__init__.py", copy / "src/torchelmo")
+    shutil.copy(ROOT / ".gitignore", copy)
+    model = copy / "src/torchelmo/weights/heron-small"
+    native.write(replace(with_targets(random_model()), attribution="Reeds.\n"), model)
+    run(sys.executable, "-m", "build", "--no-isolation", "-o", tmp_path, copy, cwd=tmp_path)
+    files = {f"torchelmo/weights/heron-small/{path.name}" for path in model.iterdir()}
+    assert len(files) == 6 and "torchelmo/weights/heron-small/ATTRIBUTION.md" in files
+    (sources,), (wheel,) = tmp_path.glob("*.tar.gz"), tmp_path.glob("*.whl")
+    with tarfile.open(sources) as archive:
+        assert files <= {name.partition("/src/")[2] for name in archive.getnames()}
+    with zipfile.ZipFile(wheel) as archive:
+        assert files <= set(archive.namelist())
 
 
 @pytest.mark.xdist_group("wheel")
