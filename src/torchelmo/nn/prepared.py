@@ -25,6 +25,7 @@ from torchelmo.nn.packing import Batch, Integers
 from torchelmo.ops import backend, cpu, threads
 from torchelmo.ops.packed import Precision, Product, give_back, has_bf16, round_up
 
+WIDE_TOKENS = 128  # a batch of so many leaves much free memory, where there are many cells
 HIGHWAY_BYTES = 48 << 20  # more is not kept twice: many words are computed at a time anyway
 
 
@@ -44,6 +45,7 @@ class Stacks:
 
     def __init__(self, stacks: Sequence[Sequence[LstmLayer]], precision: Precision) -> None:
         self.config = stacks[0][0].config
+        self.wide = stacks[0][0].recurrent_weight.nbytes > cpu.SMALL_BYTES
         self.layers = [[cpu.Lstm(layer.weights(), precision) for layer in s] for s in stacks]
 
     def __call__(
@@ -79,6 +81,8 @@ class Stacks:
             return after
 
         after = threads.run([lambda: direction(0), lambda: direction(1)])
+        if self.wide and batch.rows >= WIDE_TOKENS:
+            give_back()
         if state is not None:
             inverse = torch.from_numpy(np.argsort(batch.order))
             for name, layers in zip(("forward", "backward"), after, strict=True):

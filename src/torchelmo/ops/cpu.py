@@ -46,7 +46,7 @@ class Lstm:
     def __init__(self, weights: LstmWeights, precision: Precision = "float32") -> None:
         self.precision = precision
         self.cells, self.width = weights.bias.shape[0] // 4, weights.recurrent.shape[1]
-        self._weights, self._lock, self._loop = weights, threading.Lock(), _compiled()
+        self._weights, self._loop = weights, _compiled()
         self._joined: _Form | None = None
         self._split: _Form | None = None
         self._projection: Product | None = None
@@ -98,7 +98,7 @@ class Lstm:
         joined = self.precision == "bf16" or (
             self.precision == "float32" and small and rows >= FEW_ROWS
         )
-        with self._lock:
+        with _PREPARING:  # one at a time: each takes memory for a while
             known = self._joined if joined else self._split
             if known is not None:
                 return known
@@ -125,12 +125,18 @@ class _Form(NamedTuple):
 
 
 def _join(weights: LstmWeights, precision: Precision) -> _Form:
+    """Put the weights of x beside those of h, and the gates i, f, o below each other."""
+    cells, inputs = weights.bias.shape[0] // 4, weights.input.shape[1]
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
-    pairs = zip(weights.input.chunk(4), weights.recurrent.chunk(4), strict=True)
-    i, f, g, o = (torch.cat([w.to(dtype) for w in pair], dim=1) for pair in pairs)
-    i_bias, f_bias, g_bias, o_bias = weights.bias.chunk(4)
-    gates = Product(torch.cat([i, f, o]), torch.cat([i_bias, f_bias, o_bias]), precision)
-    return _Form(joined=True, first=gates, second=Product(g, g_bias, precision))
+    products = []
+    for gates in ((0, 1, 3), (2,)):
+        both = torch.empty(len(gates), cells, inputs + weights.recurrent.shape[1], dtype=dtype)
+        for place, gate in enumerate(gates):
+            both[place, :, :inputs] = weights.input[gate * cells : (gate + 1) * cells]
+            both[place, :, inputs:] = weights.recurrent[gate * cells : (gate + 1) * cells]
+        bias = torch.cat([weights.bias.chunk(4)[gate] for gate in gates])
+        products.append(Product(both.flatten(0, 1), bias, precision))
+    return _Form(True, *products)
 
 
 def steps(
@@ -229,7 +235,7 @@ def _compiled() -> Callable[..., Tensor]:
         return _LOOP
 
 
-_COMPILING = threading.Lock()
+_COMPILING, _PREPARING = threading.Lock(), threading.Lock()
 _LOOP: Callable[..., Tensor] | None = None
 
 
