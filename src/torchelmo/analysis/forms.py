@@ -32,10 +32,10 @@ inflected children child chill window engine
 inflected running run rust morning paper
 inflected happier happy harbour bridge seven
 derived doggy dog dodge paper north
-derived teacher teach peach marble sudden
+derived teacher teach teapot marble sudden
 derived kindness kind kidney window stone
 derived unhappy happy unity carbon street
-derived readable read cable winter glass
+derived readable read reason winter glass
 misspelt recieve receive recipe garden yellow
 misspelt goverment government gourmet kitchen silver
 misspelt definately definitely defence mountain purple
@@ -44,12 +44,12 @@ misspelt langauge language luggage village orange
 unseen microcamera camera micron velvet harbour
 unseen superquickly quickly superb forest twelve
 unseen antirobotic robotic antique flower eleven
-unseen Londonesque London lonely pepper Tuesday
+unseen Londonesque London Logan pepper Tuesday
 unseen unfriendliest friendly unfold copper autumn
 """
 KOREAN = """
 inflected 학교에서 학교 학기 바람 연필
-inflected 먹었다 먹는다 먼지 강물 노랑
+inflected 먹었다 먹는다 먹구름 강물 노랑
 inflected 아름다운 아름답다 아르바이트 도로 숫자
 inflected 사람들이 사람 사탕 구름 기차
 inflected 달렸다 달린다 달력 우유 의자
