@@ -36,7 +36,7 @@ SPELLINGS = (8, 12, 16, 24)  # words are grouped by length, so that short ones c
 CACHE_BYTES = 32 << 20
 CPU_BATCH_TOKENS = 2048  # larger gains little and costs memory
 # Numbers of a layer's output in a batch: fewer tokens where the vectors are wide.
-CPU_BATCH_NUMBERS, GPU_BATCH_NUMBERS = 1 << 20, 1 << 26
+CPU_BATCH_NUMBERS, GPU_BATCH_NUMBERS = 5 << 17, 1 << 26
 
 Numbers = npt.NDArray[np.int64]  # the words of a sentence
 

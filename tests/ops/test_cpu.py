@@ -60,6 +60,20 @@ def test_ragged_rows_state_and_clips(sizes, project, cell_clip, projection_clip)
     assert all(torch.equal(a, b) for a, b in zip((x, h, c), kept, strict=True))
 
 
+@settings(max_examples=15)
+@given(SIZES, st.integers(1, 30))
+@pytest.mark.usefixtures("form")
+def test_inputs_that_come_several_times(sizes, different):
+    w = weights(5, 6, 8)
+    _, h, c = problem(sizes, 5, 6, 8)
+    draw = torch.Generator().manual_seed(2)
+    x = torch.randn(different, 5, generator=draw)
+    index = torch.randint(0, different, (sum(sizes),), generator=draw)
+    expected = lstmp(x[index], sizes, w, h, c, 0.5, 0.4)
+    for a, b in zip(cpu.Lstm(w)(x, sizes, h, c, 0.5, 0.4, index), expected, strict=True):
+        torch.testing.assert_close(a, b, atol=2e-6, rtol=1e-5)
+
+
 @pytest.mark.usefixtures("form")
 def test_windows_are_the_whole():
     w, sizes = weights(6, 6, 8), [9, 9, 9, 4, 2]

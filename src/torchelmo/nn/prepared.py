@@ -67,14 +67,17 @@ class Stacks:
         def direction(d: int) -> list[tuple[Tensor, Tensor]]:
             half = flat[:, :, d * width : (d + 1) * width]
             half[0] = vectors.index_select(0, torch.from_numpy(batch.tokens()))
-            read, where = map(torch.from_numpy, batch.places(d))
-            x = vectors.index_select(0, read)
+            read, place = batch.places(d)
+            once, again = np.unique(read, return_inverse=True)
+            x, where = vectors.index_select(0, torch.from_numpy(once)), torch.from_numpy(place)
+            index: Tensor | None = torch.from_numpy(again)
             after = []
             for level, (layer, (h, c)) in enumerate(
                 zip(self.layers[d], memories[d], strict=True), 1
             ):
                 clips = self.config.cell_clip, self.config.projection_clip
-                y, h_last, c_last = layer(x, batch.sizes, h, c, *clips)
+                y, h_last, c_last = layer(x, batch.sizes, h, c, *clips, index)
+                index = None
                 x = y.add_(x) if level > 1 and self.config.residual else y
                 half[level] = x.index_select(0, where)
                 after.append((h_last, c_last))

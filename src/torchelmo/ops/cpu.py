@@ -4,6 +4,7 @@
 2. The LSTM's input product takes a few hundred rows at a time, so that its result is still in the
    cache when the steps use it. Where the weights are small or bf16, a step makes one product of
    [x, h] instead, with the gates' activations at its end.
+   Where it is not, words that come several times in a batch are multiplied once in the first layer.
 3. The cell state is kept in float32 and as 2c: tanh(c) = 2 sigmoid(2c) - 1, where torch's sigmoid
    takes a sixth of the time of its tanh. The factors of two are exact, and the last one is in the
    projection's weights.
@@ -35,6 +36,7 @@ from torchelmo.ops.packed import (
 from torchelmo.ops.reference import LstmWeights
 
 INPUT_ROWS = 256  # of an input product
+ONCE_ROWS = 512  # different inputs of a batch whose products are kept
 FEW_ROWS = 8  # with fewer, reading the weights is the cost: do it once a batch where possible
 SMALL_BYTES = 16 << 20  # weights that stay in the cache, and may be in memory a few times
 WINDOWS = 200  # of characters in a product: its result stays in the cache for the maximum
@@ -61,10 +63,13 @@ class Lstm:
         c: Tensor | None,  # (B, H)
         cell_clip: float | None = None,
         projection_clip: float | None = None,
+        index: Tensor | None = None,  # (N,), if x (U, P_in) holds each different input once
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return packed outputs (N, P) and each row's last h and c, as `reference.lstmp` does."""
         rows = sizes[0] if sizes else 0
         form = self._form(rows)
+        if index is not None and (form.joined or len(x) > min(0.8 * len(index), ONCE_ROWS)):
+            x, index = x[index], None
         first, second, last = form.first, form.second, self._projection
         inputs = x.shape[1] if form.joined else 0
         both = torch.zeros(round_up(rows), inputs + self.width, dtype=second.dtype)
@@ -73,13 +78,15 @@ class Lstm:
         doubled = x.new_zeros(rows, self.cells) if c is None else c * 2  # (B, H) 2c
         plain = not form.joined and first.kind == PLAIN
         behind = max((round_up(size) - size for size in sizes), default=0)
-        room = round_up(min(max(INPUT_ROWS, rows), len(x)) + behind) if plain else 0
+        most = len(x) if index is not None else min(max(INPUT_ROWS, rows), len(x)) + behind
+        index = x.new_empty(0, dtype=torch.int64) if index is None else F.pad(index, (0, behind))
         out = self._loop(
             x,
             list(sizes),
+            index,
             both,
             doubled,
-            _scratch(room, first.rows),
+            _scratch(round_up(most) if plain else 0, first.rows),
             form.joined,
             [first.kind, second.kind, -1 if last is None else last.kind],
             first.parts,
@@ -142,6 +149,7 @@ def _join(weights: LstmWeights, precision: Precision) -> _Form:
 def steps(
     x: Tensor,  # (N, P_in)
     sizes: list[int],
+    index: Tensor,  # (N + rows behind,), each step's rows of x; or empty, if x is in order
     both: Tensor,  # (B, P_in + P) if joined, else (B, P); h is changed in place
     doubled: Tensor,  # (B, H), 2c, changed in place
     room: Tensor,  # for the input's products, (rows, 4H)
@@ -160,9 +168,11 @@ def steps(
     """
     cells, inputs = doubled.shape[1], x.shape[1]
     h = both[:, inputs:] if joined else both
-    out = torch.empty(x.shape[0], h.shape[1])
+    out = torch.empty(sum(sizes), h.shape[1])
     halves = torch.zeros(both.shape[0], cells)  # tanh(c) * o / 2
-    ready = room
+    ready, once = room, index.shape[0] > 0
+    if once:  # inputs that come several times are multiplied once
+        ready = input_product(x, round_up(x.shape[0]), room, kinds[0], first)
     at, start, end = 0, 0, 0  # of the step among the rows; of those whose input product is there
     for number in range(len(sizes)):
         size = sizes[number]
@@ -173,7 +183,7 @@ def steps(
             g = product(both[:rows], kinds[1], second, "tanh")[:size]
             factor = 2.0
         else:
-            if at == end:
+            if not once and at == end:
                 start = end
                 behind = 0
                 for more in sizes[number:]:
@@ -183,7 +193,11 @@ def steps(
                     behind = max(behind, round_up(more) - more)
                 count = round_up(end - start + behind)
                 ready = input_product(x[start : start + count], count, room, kinds[0], first)
-            z = product_and(h[:rows], ready[at - start : at - start + rows], kinds[1], second)
+            if once:
+                mine = ready.index_select(0, index[at : at + rows])
+            else:
+                mine = ready[at - start : at - start + rows]
+            z = product_and(h[:rows], mine, kinds[1], second)
             i, f, g, o = z[:size].chunk(4, dim=1)
             z[:size, : 2 * cells].sigmoid_()
             o.sigmoid_()
