@@ -153,7 +153,37 @@ def packaged() -> str:
     return "\n".join(["| name | what | size |", "|---|---|---|", *rows, ""])
 
 
+def cpu() -> str:
+    """Embedding on a CPU, beside other programs."""
+    found = result("speed/cpu")
+    names = {
+        "float32": "torchelmo",
+        "bf16": "torchelmo, bf16",
+        "int8": "torchelmo, int8",
+        "simple_elmo": "simple_elmo 0.9.2 (TensorFlow 2.15)",
+        "allennlp": "AllenNLP 2.10.1",
+    }
+    rows = [
+        f"| {found['hardware']}; {found['data']} | tokens/s, new words | words seen before | "
+        "one sentence, ms | peak memory, MB | smallest cosine |",
+        "|---|---|---|---|---|---|",
+    ]
+    for size in ("small", "original"):
+        values = found["values"][size]
+        for kind, name in names.items():
+            one = values[kind]
+            times = values["ratios"].get(kind)
+            cells = [f"{one['cold']:,.0f}", f"{one['seen']:,.0f}" if "seen" in one else ""]
+            if times:
+                cells = [f"{c} ({times[k]:.1f}x)" for c, k in zip(cells, times, strict=True)]
+            cells += [f"{one['ms_a_sentence']:.1f}", f"{one['peak_mb']:,.0f}"]
+            cells.append(f"{one['cosine']:.5f}" if "cosine" in one else "")
+            rows.append(f"| {size}: {name} | {' | '.join(cells)} |")
+    return "\n".join(rows) + "\n"
+
+
 TABLES: dict[str, Callable[[], str]] = {
+    "cpu": cpu,
     "kernels": kernels,
     "packaged": packaged,
     "parity": parity,
