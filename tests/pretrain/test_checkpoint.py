@@ -188,17 +188,17 @@ def full_of_tensors(*_, **__):
 @pytest.mark.parametrize(
     ("place", "fail"),
     [
-        ("native.write_files", full),
-        ("native.save_file", full_of_tensors),
-        ("save_file", full),
-        ("save_file", full_of_tensors),
-        ("json.dumps", full),
-        ("os.replace", full),
+        ("pretrain.checkpoint.native.write_files", full),
+        ("formats.tensors.save_file", full_of_tensors),
+        ("pretrain.checkpoint.save_file", full),
+        ("pretrain.checkpoint.save_file", full_of_tensors),
+        ("pretrain.checkpoint.json.dumps", full),
+        ("pretrain.checkpoint.os.replace", full),
     ],
 )
 def test_a_full_disk_leaves_the_one_before(run, model, monkeypatch, place, fail):
     with monkeypatch.context() as patch:
-        patch.setattr(f"torchelmo.pretrain.checkpoint.{place}", fail)
+        patch.setattr(f"torchelmo.{place}", fail)
         with pytest.raises(InputError) as error:
             checkpoint.save(run, 15, model, TENSORS, FACTS)
     text = one_sentence(error)
