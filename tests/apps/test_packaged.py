@@ -12,6 +12,7 @@ from torchelmo.config import TokenizerConfig
 from torchelmo.elmo import Elmo
 from torchelmo.errors import InputError, MissingExtra
 from torchelmo.formats import load, native
+from torchelmo.text.words import get_tokenizer
 
 WORDS = ["<S>", "</S>", "<UNK>", *dict.fromkeys(toy_text(80).split())]
 MODEL = replace(with_targets(random_model(), WORDS), attribution="Trained on a pond.\n")
@@ -67,7 +68,9 @@ def test_finetune(run, packaged, text, tmp_path):
     assert native.read(tmp_path / "out/run/last").attribution == "Trained on a pond.\n"
 
 
-def test_a_tokeniser_that_is_not_installed(run, packaged, text, monkeypatch):
+def test_a_tokeniser_that_is_not_installed(run, packaged, text, monkeypatch, request):
+    get_tokenizer.cache_clear()  # other tests may have made it
+    request.addfinalizer(get_tokenizer.cache_clear)
     real = importlib.util.find_spec
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name == "kiwipiepy" else real(name)
