@@ -1,0 +1,1 @@
+"""The paper's downstream systems, trained and used with and without ELMo."""
