@@ -107,6 +107,7 @@ def test_every_option_arrives(run, text, tmp_path):
         "tokenizer": "whitespace", "sentences": "lines", "form": "text", "field": "body",
         "block_lines": 3, "characters": "codepoints", "max_characters": 9, "alphabet_size": 20,
         "alphabet_min_count": 3, "vocab_size": 9, "min_count": 2, "valid_share": 0.3, "seed": 5,
+        "tokenized_by": "words 7",
     }  # fmt: skip
     assert set(asked) == set(library.PrepareOptions.__dataclass_fields__)
     options = [

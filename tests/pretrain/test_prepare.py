@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from torchelmo.errors import InputError
+from torchelmo.config import TokenizerConfig
+from torchelmo.errors import InputError, MissingExtra
 from torchelmo.pretrain import prepare as module
 from torchelmo.pretrain.corpus import Corpus
 from torchelmo.pretrain.prepare import PrepareOptions, prepare
@@ -318,6 +319,39 @@ def test_korean(tmp_path):
     assert "kiwipiepy-" in corpus.tokenizer.version
 
 
+def test_text_that_was_cut_before(tmp_path, monkeypatch):
+    """The corpus names who cut it, with or without that tokeniser here; all else is the same."""
+    text = "학교 에 갔 어요 .\n비 가 왔 어요 .\n"
+    _, plain = made(tmp_path / "plain", text)
+    assert plain.tokenizer == TokenizerConfig(name="whitespace", version="1")
+    by = replace(PLAIN, tokenized_by="kiwi 1 kiwipiepy-0.9")
+    _, corpus = made(tmp_path / "by", text, by)
+    assert corpus.tokenizer == TokenizerConfig(name="kiwi", version="1 kiwipiepy-0.9")
+    assert sentences(corpus, "train") == sentences(plain, "train")
+    assert corpus.sha256 == plain.sha256
+    assert replace(PLAIN, tokenized_by="words").recorded() == TokenizerConfig()
+
+    def missing(name):
+        raise MissingExtra("Korean tokenisation", package="kiwipiepy", extra="ko")
+
+    monkeypatch.setattr(module, "get_tokenizer", missing)
+    assert by.recorded().name == "kiwi"
+    with pytest.raises(InputError, match=r"'kiwi' is not installed here.* as 'kiwi VERSION'"):
+        made(tmp_path / "missing", text, replace(PLAIN, tokenized_by="kiwi"))
+    with pytest.raises(MissingExtra):
+        made(tmp_path / "missing", text, replace(PLAIN, tokenizer="kiwi"))
+
+
+def test_the_same_by_a_tokeniser_that_is_here(tmp_path):
+    pytest.importorskip("kiwipiepy")
+    options = PrepareOptions(tokenizer="kiwi", valid_share=0)
+    _, whole = made(tmp_path / "whole", "학교에 갔어요. 비가 왔어요.\n", options)
+    by = replace(PLAIN, tokenized_by="kiwi")
+    _, cut = made(tmp_path / "cut", "학교 에 갔 어요 .\n비 가 왔 어요 .\n", by)
+    assert cut.tokenizer == whole.tokenizer
+    assert cut.sha256 == whole.sha256
+
+
 def test_japanese(tmp_path):
     pytest.importorskip("fugashi")
     pytest.importorskip("unidic_lite")
@@ -441,6 +475,7 @@ def test_a_word_without_end(tmp_path, monkeypatch):
         ({"valid_share": float("nan")}, "valid-share is nan"),
         ({"characters": "letters"}, "characters is 'letters', expected one of bytes, codepoints"),
         ({"max_characters": 2}, "max-characters is 2, expected 3 to"),
+        ({"tokenized_by": "kiwi"}, "tokenized-by is 'kiwi', but the tokeniser is 'words'"),
     ],
 )
 def test_options_that_make_no_sense(options, sentence):
@@ -454,6 +489,11 @@ def test_other_arguments_that_make_no_sense(tmp_path):
             replace(PLAIN, tokenizer="word"),
             {},
             "no tokeniser is called 'word': did you mean 'words'",
+        ),
+        (
+            replace(PLAIN, tokenized_by="kiwis 2"),
+            {},
+            "no tokeniser is called 'kiwis': did you mean 'kiwi'",
         ),
         (PLAIN, {"workers": 0}, "workers is 0"),
         (PLAIN, {"vocabulary": tmp_path / "none"}, "there is no file .*none"),

@@ -28,8 +28,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from torchelmo.config import BEGIN, END, CharacterConfig, Json
-from torchelmo.errors import InputError
+from torchelmo.config import BEGIN, END, CharacterConfig, Json, TokenizerConfig
+from torchelmo.errors import InputError, MissingExtra
 from torchelmo.formats import files
 from torchelmo.pretrain import corpus as layout
 from torchelmo.pretrain import numbering
@@ -41,7 +41,7 @@ from torchelmo.pretrain.sources import Form, Input, find_sources, read_chunks
 from torchelmo.pretrain.splits import HashedFile, Piece, SplitReport, SplitWriter
 from torchelmo.pretrain.workers import Workers
 from torchelmo.text.vocabulary import SPECIALS
-from torchelmo.text.words import get_tokenizer
+from torchelmo.text.words import NAMES, get_tokenizer
 
 CHUNK, MAX_CHUNK = 8 << 20, 32 << 20  # bytes of text for a worker at a time
 WORK, LOCK = "work", "lock"  # inside the folder while it is being made
@@ -52,6 +52,7 @@ class PrepareOptions:
     """How text becomes a corpus; the command line has the same names."""
 
     tokenizer: str = "words"
+    tokenized_by: str | None = None  # of white-space text: who cut it, as "kiwi" or "kiwi VERSION"
     sentences: Literal["split", "lines"] = "split"  # lines: each line is a sentence as it is
     form: Form = "auto"  # of the input: by a file's ending, or all alike
     field: str = "text"  # of a record in a .jsonl file
@@ -91,6 +92,31 @@ class PrepareOptions:
                 f"valid-share is {self.valid_share}, expected a part of the documents: "
                 "0 or more, and less than 1"
             )
+        if self.tokenized_by is not None and self.tokenizer != "whitespace":
+            raise InputError(
+                f"tokenized-by is {self.tokenized_by!r}, but the tokeniser is {self.tokenizer!r}, "
+                "which would cut the text again: choose the tokeniser 'whitespace'"
+            )
+
+    def recorded(self) -> TokenizerConfig:
+        """Return the tokeniser that cut the text, which a model of it asks for.
+
+        >>> PrepareOptions(tokenizer="whitespace", tokenized_by="kiwi 1 of May").recorded()
+        TokenizerConfig(name='kiwi', version='1 of May')
+        """
+        name, _, version = (self.tokenized_by or self.tokenizer).partition(" ")
+        version = version.strip()
+        if name not in NAMES or not version:
+            try:
+                version = get_tokenizer(name).version
+            except MissingExtra:
+                if self.tokenized_by is None:
+                    raise
+                raise InputError(
+                    f"the tokeniser {name!r} is not installed here, so that its version is not "
+                    f"known: say what cut the text as '{name} VERSION'"
+                ) from None
+        return TokenizerConfig(name=name, version=version)
 
 
 class Progress(NamedTuple):
@@ -150,7 +176,7 @@ def prepare(
     asked = options or PrepareOptions()
     if workers < 1:
         raise InputError(f"workers is {workers}, expected 1 or more")
-    get_tokenizer(asked.tokenizer)  # a wrong name should not wait
+    asked.recorded()  # a wrong name should not wait
     target = Path(output)
     texts = [
         Text(split, source, asked.block_lines)
@@ -369,7 +395,7 @@ class _Job:
         self, named: numbering.Numbering, config: CharacterConfig, *, given: bool
     ) -> Json:
         train, valid = self.counts[TRAIN], self.counts[VALID]
-        tokenizer = get_tokenizer(self.options.tokenizer)
+        tokenizer = self.options.recorded()
         identity = "".join(f"{name} {self.hashes[name]}\n" for name in sorted(self.hashes))
         facts: Json = {
             "format_version": layout.FORMAT_VERSION,

@@ -56,7 +56,7 @@ class Scheme(str, Enum):
 def prepare(
     inputs: Annotated[
         list[str],
-        typer.Argument(metavar="FILE", help="Text or .jsonl, also .gz .xz .zst .bz2; folders; -"),
+        typer.Argument(metavar="FILE", help="Text, .jsonl, .gz .xz .zst .bz2; folders; -"),
     ],
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="DIR", help="The folder to be made.")
@@ -69,6 +69,9 @@ def prepare(
             show_default=False,
         ),
     ] = "words",
+    tokenized_by: Annotated[
+        str | None, typer.Option(metavar="NAME", help="With whitespace: who cut the text.")
+    ] = None,
     sentences: Annotated[
         LineKind,
         typer.Option(
@@ -134,6 +137,7 @@ def prepare(
         raise InputError("--valid and --valid-share were both given: choose one of them")
     options = library.PrepareOptions(
         tokenizer=tokenizer,
+        tokenized_by=tokenized_by,
         sentences=sentences.value,
         form=input_format.value,
         field=field,
