@@ -3,7 +3,8 @@
     python scripts/docs.py            # rewrite the pages
     python scripts/docs.py --check    # fail if a page is stale
 
-A table stands between `<!-- table: NAME -->` and `<!-- end -->`; NAME is a function below.
+A table stands between `<!-- table: NAME -->` and `<!-- end -->`; NAME is a function below or in
+docs_models.py.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
+
+import docs_models
 
 ROOT = Path(__file__).resolve().parents[1]
 BLOCK = re.compile(r"(<!-- table: ([a-z_]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -184,7 +187,11 @@ def cpu() -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     "cpu": cpu,
+    "finetuning": docs_models.finetuning,
     "kernels": kernels,
+    "loading": docs_models.loading,
+    "models": docs_models.models,
+    "neighbours": docs_models.neighbours,
     "packaged": packaged,
     "parity": parity,
     "prepare": prepare,

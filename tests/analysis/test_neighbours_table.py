@@ -167,13 +167,35 @@ def test_markdown_worked_by_hand(cave):
         "\n"
         "### bat\n"
         "\n"
-        "| query | nearest sentences | nearest other words |\n"
+        "| in a sentence | nearest sentences | nearest other words |\n"
         "|---|---|---|\n"
         "| *animal*<br>A **bat** woke. | 0.98 One **bat** slept.<br>0.17 That **bat** ate. "
         "| slept |\n"
         "| *club*<br>His **bat** broke. | 1.00 Her **bat** cracked.<br>0.98 That **bat** ate. "
         "(*another sense: animal*) | woke |\n"
     )
+
+
+def test_static_neighbours_stand_under_the_word(cave):
+    vectors = {"Bat": [1.0, 0.0], "bat": [1.0, 0.1], "cave": [1.0, 1.0], "|": [0.0, 1.0]}
+    mine = StaticVectors.of("mine", vectors)
+    report = table.build(Angles(), cave, k=1, static=[mine])
+    near = [(one["word"], one["cosine"]) for one in report["static"]["mine"]["bat"]]
+    assert near == [("Bat", 0.995), ("cave", 0.774), ("|", 0.1)]
+    assert "### bat\n\nmine, whatever the sentence: Bat, cave, \\|\n\n| in" in table.to_markdown(
+        report
+    )
+    other = StaticVectors.of("other", {"fish": [1.0, 0.0]})
+    report = table.build(Angles(), cave, k=1, static=[other])
+    assert report["static"] == {"other": {}} and "whatever" not in table.to_markdown(report)
+
+
+def test_figures_are_those_of_a_probe(cave):
+    mine = StaticVectors.of("layer cake", {"bat": [1.0, 0.0]})
+    found = table.figures(table.build(Angles(), cave, k=1, static=[mine]))
+    assert found["layers"] == {"0": {"same": 70.0}}
+    assert found["baselines"] == {"chance": {"same": 40.0}, "layer cake": {"same": 40.0}}
+    assert found["neighbours"]["scores"][0]["word"] == "bat"
 
 
 def test_bad_requests_are_named(cave):

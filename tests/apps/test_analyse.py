@@ -1,4 +1,5 @@
 import json
+import shutil
 
 import pytest
 
@@ -65,6 +66,33 @@ def test_a_result_file_says_how_it_came_about(run, model_folder, data, tmp_path)
     assert "layer 0" in result.out and "chance" in result.out
 
 
+@pytest.mark.parametrize(("language", "word"), [("en", "play"), ("ko", "배")])
+def test_neighbours_as_a_result_and_as_a_page(run, model_folder, data, tmp_path, language, word):
+    arguments = ["neighbours", model_folder, "--language", language, "--device", "cpu"]
+    arguments += ["--vectors", data / "vectors.txt"]
+    result = run("analyse", *arguments, "-o", "out/neighbours-xx.json")
+    assert result.code == 0, result.err
+    found = json.loads((tmp_path / "out/neighbours-xx.json").read_text(encoding="utf-8"))
+    assert found["name"] == "out-neighbours-xx"
+    assert found["data"].startswith(f"{language}: 20 words with ")
+    assert list(found["values"]["layers"]) == ["0", "1", "2"]
+    assert list(found["values"]["baselines"]) == ["chance", "vectors.txt"]
+    assert len(found["values"]["neighbours"]["scores"]) == 20
+    assert "layer 2" in result.out and "chance" in result.out
+    assert run("analyse", *arguments, "-o", "page.md").code == 0
+    page = (tmp_path / "page.md").read_text(encoding="utf-8")
+    assert page.startswith(f"tiny, 12/6; {language}: 20 words") and f"### {word}\n" in page
+    assert ("vectors.txt, whatever the sentence" in page) == (language == "en")
+
+
+def test_our_own_examples_go_by_the_language(run, model_folder, tmp_path):
+    found = json.loads(run("analyse", "forms", model_folder, "--language", "ko", "--json").out)
+    assert found["data"] == "forms, ko: 20 items"
+    shutil.copytree(model_folder, tmp_path / "ko-heron")
+    found = json.loads(run("analyse", "forms", "ko-heron", "--json").out)
+    assert found["data"] == "forms, ko: 20 items"
+
+
 def test_development_alone(run, model_folder, data):
     result = ask(run, "pos", model_folder, data / "pos", "--dev", "--tags", "xpos", "--json")
     found = json.loads(result.out)
@@ -80,6 +108,11 @@ def test_development_alone(run, model_folder, data):
         (["forms", "M", "--data", "en", "-o", "x.txt"], "x.txt does not end in .json"),
         (["pos", "M", "--data", "data/pos", "--seeds", "0"], "--seeds is 0"),
         (["sense", "M", "--data", "en"], "'sense'"),
+        (["wic", "M"], "wic needs its data: give --data PATH"),
+        (["neighbours", "M", "--data", "en"], "give --language, not --data"),
+        (["neighbours", "M", "--language", "ja"], "'ja'"),
+        (["neighbours", "M", "-o", "x.txt"], "x.txt does not end in .json or .md"),
+        (["wic", "M", "--data", "data/wic", "-o", "x.md"], "x.md does not end in .json"),
         (["forms", "M", "--data", "en", "--vectors", "no.txt"], "there is no file no.txt"),
     ],
 )

@@ -7,6 +7,8 @@ query (so that none is picked for its looks), and among all other sentences we l
 1. the nearest occurrences of the same word, which should be of the same meaning, and
 2. the nearest tokens of other words.
 
+Static vectors stand beside it: there a word has one list of neighbours, whatever its sentence.
+
 A score goes with it that the paper has not: of the k nearest occurrences of the same word, the
 share with the same meaning, each sentence left out in turn, by layer. Vectors without context are
 the same in every sentence, so there all occurrences tie; ties count by their mean, which makes
@@ -26,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from torchelmo.analysis.nearest import DIGITS, unit
+from torchelmo.analysis.results import Values, percent
 from torchelmo.analysis.senses import Example
 from torchelmo.analysis.static import StaticVectors
 from torchelmo.errors import InputError
@@ -34,6 +37,8 @@ from torchelmo.text.words import Token, get_tokenizer
 Array = npt.NDArray[np.float32]
 Flags = npt.NDArray[np.bool_]
 Numbers = npt.NDArray[np.int64]
+METRIC = "share, %, of the nearest sentences with the same word that have its meaning, by cosine"
+STATIC = 8  # static neighbours of a word
 
 
 class Layered(Protocol):
@@ -109,6 +114,7 @@ class Report(TypedDict):
     first: float  # share of the queries whose nearest occurrence has the same meaning
     scores: list[Score]
     queries: list[Query]
+    static: dict[str, dict[str, list[Near]]]  # by table and word; a word without vector is left out
 
 
 @dataclass(frozen=True)
@@ -247,6 +253,27 @@ def _other_words(contexts: Contexts, row: int, layer: int, count: int) -> list[N
     return [{"word": word, "cosine": cosine} for word, cosine in found.items()]
 
 
+def static_words(table: StaticVectors, words: Sequence[str], count: int) -> dict[str, list[Near]]:
+    """Return the nearest words of a whole table for each word that it has.
+
+    >>> mine = StaticVectors.of("mine", {"play": [1, 0], "game": [1, 1], "fish": [0, 1]})
+    >>> static_words(mine, ["play", "bat"], 1)
+    {'play': [{'word': 'game', 'cosine': 0.707}]}
+    """
+    names, vectors = list(table.rows), unit(np.asarray(table.matrix, np.float32))
+    found: dict[str, list[Near]] = {}
+    for word in words:
+        row = table.find(word)
+        if row is None:
+            continue
+        cosines = vectors @ vectors[row]
+        best = [i for i in np.argsort(-cosines, kind="stable")[: count + 1] if i != row]
+        found[word] = [
+            {"word": names[i], "cosine": round(float(cosines[i]), 3)} for i in best[:count]
+        ]
+    return found
+
+
 def build(
     model: Layered,
     examples: Sequence[Example],
@@ -266,7 +293,7 @@ def build(
         layer: whose neighbours to list; None takes the layer with the highest score.
         occurrences: how many sentences to list for each meaning.
         words: how many other words to list for each meaning.
-        static: vectors without context to score beside the layers.
+        static: vectors without context, to score and to list beside the layers.
     """
     contexts = embed(model, examples)
     count = len(contexts.vectors)
@@ -311,7 +338,19 @@ def build(
         "first": float(np.mean(hits)),
         "scores": scores,
         "queries": queries,
+        "static": {table.name: static_words(table, names, STATIC) for table in static},
     }
+
+
+def figures(report: Report) -> Values:
+    """Return what a result file holds: the scores as every probe gives them, then all the rest."""
+    means = {name: {"same": percent(share)} for name, share in report["mean"].items()}
+    layers = {name.split()[-1]: means.pop(name) for name in list(means) if _is_layer(name)}
+    return {"layers": layers, "baselines": means, "neighbours": report}
+
+
+def _is_layer(name: str) -> bool:
+    return name.startswith("layer ") and name[6:].isdigit()
 
 
 def to_markdown(report: Report) -> str:
@@ -337,8 +376,15 @@ def to_markdown(report: Report) -> str:
     for asked in report["queries"]:
         if asked["word"] != word:
             word = asked["word"]
-            lines += ["", f"### {word}", "", "| query | nearest sentences | nearest other words |"]
-            lines.append("|---|---|---|")
+            lines += ["", f"### {word}", ""]
+            for name, found in report["static"].items():
+                if word in found:
+                    others = ", ".join(_cell(one["word"]) for one in found[word])
+                    lines += [f"{name}, whatever the sentence: {others}", ""]
+            lines += [
+                "| in a sentence | nearest sentences | nearest other words |",
+                "|---|---|---|",
+            ]
         near = "<br>".join(
             f"{one['cosine']:.2f} {_cell(one['sentence'])}"
             + ("" if one["sense"] == asked["sense"] else f" (*another sense: {one['sense']}*)")

@@ -74,10 +74,14 @@ def record(
 
 def write(result: Values, path: Path) -> None:
     """Write a result file, whole or not at all."""
+    write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", path)
+
+
+def write_text(text: str, path: Path) -> None:
+    """Write a file, whole or not at all, with the folders it lies in."""
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch = path.with_name(path.name + ".tmp")
-    text = json.dumps(result, indent=1, ensure_ascii=False)
-    scratch.write_text(text + "\n", encoding="utf-8")
+    scratch.write_text(text, encoding="utf-8")
     os.replace(scratch, path)
 
 

@@ -1,0 +1,324 @@
+"""Tables of the packaged models for scripts/docs.py; a result that is not there leaves no trace.
+
+Files are named by what was measured and by the model: analysis/wic-en-small.json,
+models/perplexity-en-small.json. A section has its heading inside, so that none stands alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+RESULTS = Path(__file__).resolve().parents[1] / "results"
+MODELS = ("en-small", "en-original", "ko-small")
+LANGUAGES = {"en": "English", "ko": "Korean"}
+STATIC = "GloVe"
+PAPER = {  # perplexity of the biLM before and after an epoch, in the paper
+    "conll2003": (103.2, 46.3),
+    "sst": (131.5, 78.6),
+    "snli": (72.1, 16.8),
+    "squadshifts-contexts": (99.1, 43.5),
+    "squadshifts-questions": (158.2, 52.0),
+}
+
+
+def find(name: str) -> dict | None:
+    """Return the result file `results/NAME.json` if it is there."""
+    path = RESULTS / f"{name}.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+
+
+def by_model(name: str, language: str = "") -> dict[str, dict]:
+    """Return the results NAME-MODEL, by model."""
+    found = {model: find(f"{name}-{model}") for model in MODELS if model.startswith(language)}
+    return {model: result for model, result in found.items() if result is not None}
+
+
+def rows(*lines: Sequence[object]) -> list[str]:
+    """Return a table's lines, the first being its head."""
+    made = ["| " + " | ".join(map(str, line)) + " |" for line in lines]
+    return [made[0], "|---" * len(lines[0]) + "|", *made[1:]] if made[1:] else []
+
+
+def section(title: str, *parts: Iterable[str] | str) -> str:
+    """Return a heading and its paragraphs and tables; nothing if they are all empty.
+
+    >>> section("Birds", ["| heron |", "|---|"], "")
+    '### Birds\\n\\n| heron |\\n|---|\\n'
+    >>> section("Birds", [])
+    ''
+    """
+    blocks = ["\n".join([part] if isinstance(part, str) else part) for part in parts]
+    filled = [block for block in blocks if block]
+    return "\n\n".join([f"### {title}", *filled]) + "\n" if filled else ""
+
+
+def layers(
+    probe: str, language: str, figures: Sequence[str], named: Callable[[str], str] = str
+) -> list[str]:
+    """Return a table of a probe: a row a layer and baseline, a column a model and figure."""
+    found = by_model(f"analysis/{probe}", language)
+    if not found:
+        return []
+    groups = {model: one["values"]["layers"] for model, one in found.items()}
+    last = next(iter(found.values()))
+    names = list(dict.fromkeys(name for group in groups.values() for name in group))
+    has = [
+        f for f in figures if any(f in row for group in groups.values() for row in group.values())
+    ]
+    head = [last["data"], *(f"{model}, {named(f)}" for model in found for f in has)]
+    best = {
+        (model, f): max((row[f] for row in group.values() if f in row), default=None)
+        for model, group in groups.items()
+        for f in has
+    }
+
+    def cell(model: str, row: dict, figure: str) -> str:
+        if figure not in row:
+            return ""
+        text = f"{row[figure]:.1f}"
+        return f"**{text}**" if row[figure] == best[model, figure] else text
+
+    lines = [head]
+    for name in names:
+        label = layer_name(name)
+        lines.append([label, *(cell(m, groups[m].get(name, {}), f) for m in found for f in has)])
+    # What needs no model is the same beside each of them.
+    for name in dict.fromkeys(n for one in found.values() for n in one["values"]["baselines"]):
+        given = [one["values"]["baselines"].get(name, {}) for one in found.values()]
+        lines.append([name, *(f"{row[f]:.1f}" if f in row else "" for row in given for f in has)])
+    return rows(*lines)
+
+
+def layer_name(name: str) -> str:
+    """Return a layer's name for people.
+
+    >>> layer_name("0"), layer_name("2"), layer_name("mix")
+    ('layer 0, spelling alone', 'layer 2', 'best mix')
+    """
+    if name == "mix":
+        return "best mix"
+    return f"layer {name}" + ", spelling alone" * (name == "0") if name.isdigit() else name
+
+
+def perplexity() -> str:
+    """How well the models predict text, read on and on and sentence by sentence."""
+    lines: list[Sequence[object]] = [
+        (
+            "model, text",
+            "start",
+            "bits per character",
+            "perplexity (forward / backward)",
+            "per word",
+            "unknown",
+        )
+    ]
+    for model, found in by_model("models/perplexity").items():
+        for text, starts in found["values"].items():
+            for start, one in starts.items():
+                lines.append(
+                    (
+                        f"{model}, {text}",
+                        start,
+                        f"{one['bits_per_character']:.3f}",
+                        f"{one['perplexity']:.1f} ({one['forward']:.1f} / {one['backward']:.1f})",
+                        f"{one['perplexity_per_word']:,.0f}",
+                        f"{one['unknown'] / one['tokens']:.1%}",
+                    )
+                )
+    about = (
+        "Warm: sentences read on and on, as in training. Cold: each sentence from a zero state, as "
+        "`embed` reads it. Perplexities of models with other words cannot be compared; bits per "
+        "character can, within a language."
+    )
+    table = rows(*lines)
+    return section("Prediction", table, about if table else "")
+
+
+def wic() -> str:
+    """Word in context."""
+    tables = [layers("wic", language, ("test", "dev", "tune")) for language in LANGUAGES]
+    note = (
+        "Accuracy in per cent of a threshold on the cosine, tuned on train + dev (`tune`). The "
+        "best mix is chosen there too. Published for ELMo: 57.7 on WiC's test part."
+    )
+    return section("Is it the same sense? (WiC, KoBEST)", *tables, note if any(tables) else "")
+
+
+def wsd() -> str:
+    """Word senses."""
+    table = layers("wsd", "en", ("ALL", "ALL without semeval2007", "semeval2007"))
+    note = (
+        "F1 in per cent, nearest mean of SemCor's vectors. In the paper: first sense 65.9, first "
+        "layer 67.4, second 69.0."
+    )
+    return section("Which sense of WordNet?", table, note if table else "")
+
+
+def homographs() -> str:
+    """Korean homographs."""
+    table = layers("homographs", "ko", ("centroid", "neighbour"))
+    note = (
+        "Accuracy in per cent, each sentence left out in turn: nearest centroid of a sense, and "
+        "nearest sentence."
+    )
+    return section("Which of the homographs?", table, note if table else "")
+
+
+def pos() -> str:
+    """Parts of speech by a linear probe."""
+    tables = [
+        layers(probe, language, ("test", "test unseen", "dev", "dev unseen"))
+        for language in LANGUAGES
+        for probe in ("pos", "pos-xpos")
+    ]
+    note = (
+        "Accuracy in per cent of softmax regression on the frozen vectors; unseen: words that the "
+        "training part has not. In the paper, on the Penn Treebank: first layer 97.3, second 96.8."
+    )
+    return section("Parts of speech", *tables, note if any(tables) else "")
+
+
+def forms() -> str:
+    """The twenty examples of a language, in layer 0."""
+    from torchelmo.analysis.forms import Forms
+
+    parts: list[list[str] | str] = []
+    for language, name in LANGUAGES.items():
+        found = find(f"analysis/forms-{language}-small")
+        if found is None:
+            continue
+        first = found["values"]["layers"]["0"]
+        lines: list[Sequence[object]] = [("", "form", "kin, cosine", "nearest other, cosine", "")]
+        for item in Forms.read(Path(language)).items:
+            kin, *others = first["cosines"][f"{item.form} {item.kin}"]
+            place = max(range(len(others)), key=others.__getitem__)
+            lines.append(
+                (
+                    item.kind,
+                    item.form,
+                    f"{item.kin} {kin:.2f}",
+                    f"{item.others[place]} {others[place]:.2f}",
+                    "" if kin > others[place] else "other nearer",
+                )
+            )
+        share = f"{name}: {first['kin']:.0f} % of the forms are nearer to their kin in layer 0"
+        rest = "; ".join(
+            f"{who} {row['kin']:.0f} %" for who, row in found["values"]["baselines"].items()
+        )
+        parts += [f"{share} ({rest}).", rows(*lines)]
+    return section("Forms of a word, by spelling alone", *parts)
+
+
+def worth() -> str:
+    """What context is worth: the same probes without it."""
+    asked = (
+        ("WiC, accuracy", "wic-en-small", "test"),
+        ("WSD over ALL, F1", "wsd-en-small", "ALL"),
+        ("English tags, accuracy", "pos-en-small", "test"),
+        ("neighbours, English", "neighbours-en-small", "same"),
+        ("KoBEST WiC, accuracy", "wic-ko-small", "test"),
+        ("Korean homographs, accuracy", "homographs-ko-small", "centroid"),
+        ("Korean tags, accuracy", "pos-ko-small", "test"),
+        ("neighbours, Korean", "neighbours-ko-small", "same"),
+    )
+    lines: list[Sequence[object]] = [
+        ("", "without vectors", "GloVe 6B 50d", "layer 0", "layer 1", "layer 2", "average")
+    ]
+    for label, name, figure in asked:
+        found = find(f"analysis/{name}")
+        if found is None or figure not in found["values"]["layers"]["0"]:
+            continue
+        baselines = found["values"]["baselines"]
+        plain = [row[figure] for who, row in baselines.items() if not who.startswith(STATIC)]
+        static = [row[figure] for who, row in baselines.items() if who.startswith(STATIC)]
+        by_layer = found["values"]["layers"]
+        cells = [
+            max(plain, default=None),
+            max(static, default=None),
+            *(by_layer.get(layer, {}).get(figure) for layer in ("0", "1", "2", "average")),
+        ]
+        lines.append((label, *("" if cell is None else f"{cell:.1f}" for cell in cells)))
+    note = (
+        "Per cent. Without vectors: the commoner answer, the first sense, the word's commonest "
+        "tag, chance. GloVe: the better of the word's vector and the mean over its sentence."
+    )
+    table = rows(*lines)
+    return section("What context is worth", table, note if table else "")
+
+
+def loading() -> str:
+    """How long a packaged model takes to load."""
+    lines: list[Sequence[object]] = [
+        ("seconds, median", "loading it", "importing torchelmo and torch before")
+    ]
+    hardware = ""
+    for model, found in by_model("models/load").items():
+        one, hardware = found["values"], found["hardware"]
+        lines.append((model, f"{one['load']:.2f}", f"{one['import']:.2f}"))
+    table = rows(*lines)
+    return "\n".join([*table, "", f"Measured on {hardware}.", ""]) if table else ""
+
+
+def finetuning() -> str:
+    """Perplexity before and after an epoch on the text of a task."""
+    lines: list[Sequence[object]] = [
+        (
+            "text",
+            "tokens to train / to measure",
+            "perplexity before",
+            "after",
+            "bits per character",
+            "the paper's biLM",
+        )
+    ]
+    facts = None
+    for name, (before, after) in PAPER.items():
+        found = find(f"models/finetuning-{name}")
+        if found is None:
+            continue
+        facts = found
+        one = found["values"]
+        old, new = one["before"], one["after"]
+        lines.append(
+            (
+                found["data"],
+                f"{one['tokens']:,} / {old['tokens']:,}",
+                f"{old['perplexity']:.1f} ({old['forward']:.1f} / {old['backward']:.1f})",
+                f"**{new['perplexity']:.1f}** ({new['forward']:.1f} / {new['backward']:.1f})",
+                f"{old['bits_per_character']:.3f} → {new['bits_per_character']:.3f}",
+                f"{before} → {after}",
+            )
+        )
+    if facts is None:
+        return ""
+    options = facts["values"]["options"]
+    note = (
+        f"{facts['model']}: one epoch, learning rate {options['learning_rate']:g}, dropout "
+        f"{options['dropout']:g}, {options['batch']} rows of {options['unroll']} words, on "
+        f"{facts['hardware']}. In brackets: forward / backward. The paper's model is larger, its "
+        "vocabulary another and (SNLI, SQuAD) its text too: its figures show how much an epoch "
+        "gives, not what to expect."
+    )
+    return "\n".join(["## Measured", "", *rows(*lines), "", note, ""])
+
+
+def neighbours() -> str:
+    """Nearest neighbours in context, by language."""
+    from torchelmo.analysis.neighbours_table import to_markdown
+
+    parts = []
+    for language, name in LANGUAGES.items():
+        found = find(f"analysis/neighbours-{language}-small")
+        if found is not None:
+            table = to_markdown(found["values"]["neighbours"])
+            parts.append(f"## {name}\n\n{found['model']}; {found['data']}.\n\n{table}")
+    return "\n".join(parts) or "No model is packaged yet.\n"
+
+
+def models() -> str:
+    """All that is known of the packaged models."""
+    parts = [perplexity(), worth(), wic(), wsd(), homographs(), pos(), forms()]
+    filled = [part for part in parts if part]
+    return "\n".join(["## Measured\n", *filled]) if filled else ""

@@ -1,0 +1,127 @@
+"""Tables of the packaged models, from result files as the commands write them."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+from analysis.test_neighbours_table import CAVE, Angles
+from torchelmo.analysis import neighbours_table, results, senses
+from torchelmo.analysis.forms import Forms
+
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "docs_models.py"
+SCORE = {
+    "forward": 50.0,
+    "backward": 40.0,
+    "perplexity": 44.72,
+    "tokens": 1000,
+    "unknown": 25,
+    "perplexity_per_word": 1234.5,
+    "bits_per_character": 1.1666,
+}
+
+
+@pytest.fixture
+def page(tmp_path, monkeypatch):
+    spec = importlib.util.spec_from_file_location("docs_models", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    monkeypatch.setattr(module, "RESULTS", tmp_path)
+
+    def write(name, values, **facts):
+        known = {"model": "en-small, 1024/128", "data": "a pond", "hardware": "a reed"}
+        results.write({**known, **facts, "values": values}, tmp_path / f"{name}.json")
+
+    module.write = write
+    return module
+
+
+def lines(text):
+    return [line for line in text.splitlines() if line.startswith("|") and "---" not in line]
+
+
+def test_nothing_is_said_of_what_is_not_there(page):
+    assert page.models() == page.finetuning() == page.loading() == ""
+    assert page.neighbours() == "No model is packaged yet.\n"
+
+
+def test_prediction(page):
+    warm = {"wiki.valid": {"warm": SCORE, "cold": {**SCORE, "bits_per_character": 1.25}}}
+    page.write("models/perplexity-en-small", warm)
+    text = page.models()
+    assert text.startswith("## Measured\n\n### Prediction\n\n| model, text |")
+    assert lines(text)[1:] == [
+        "| en-small, wiki.valid | warm | 1.167 | 44.7 (50.0 / 40.0) | 1,234 | 2.5% |",
+        "| en-small, wiki.valid | cold | 1.250 | 44.7 (50.0 / 40.0) | 1,234 | 2.5% |",
+    ]
+    assert text.count("###") == 1
+
+
+def test_layers_of_two_models_with_the_best_marked(page):
+    baselines = {"majority": {"test": 50.0}, "GloVe 6B 50d, word": {"tune": 51.0, "test": 50.5}}
+    small = {"0": {"tune": 51.0, "test": 50.0}, "1": {"tune": 55.0, "test": 54.04}}
+    page.write("analysis/wic-en-small", {"layers": small, "baselines": baselines})
+    large = {**small, "mix": {"tune": 57.0, "test": 56.0, "weights": [0, 1]}}
+    page.write("analysis/wic-en-original", {"layers": large, "baselines": baselines})
+    head, *found = lines(page.wic())
+    assert head == (
+        "| a pond | en-small, test | en-small, tune | en-original, test | en-original, tune |"
+    )
+    assert found == [
+        "| layer 0, spelling alone | 50.0 | 51.0 | 50.0 | 51.0 |",
+        "| layer 1 | **54.0** | **55.0** | 54.0 | 55.0 |",
+        "| best mix |  |  | **56.0** | **57.0** |",
+        "| majority | 50.0 |  | 50.0 |  |",
+        "| GloVe 6B 50d, word | 50.5 | 51.0 | 50.5 | 51.0 |",
+    ]
+    assert "| WiC, accuracy | 50.0 | 50.5 | 50.0 | 54.0 |  |  |" in page.worth()
+
+
+def test_korean_stands_apart(page):
+    for model in ("en-small", "ko-small"):
+        page.write(f"analysis/pos-{model}", {"layers": {"0": {"test": 90.0}}, "baselines": {}})
+    assert [line for line in lines(page.pos()) if "small" in line] == [
+        "| a pond | en-small, test |",
+        "| a pond | ko-small, test |",
+    ]
+
+
+def test_forms_name_the_nearest_other(page):
+    items = Forms.read(Path("en")).items
+    cosines = {f"{item.form} {item.kin}": [0.8, 0.1, 0.3, 0.2] for item in items}
+    cosines["walked walk"] = [0.2, 0.4, 0.3, 0.1]
+    layer = {"kin": 95.0, "cosines": cosines}
+    found = {"layers": {"0": layer}, "baselines": {"chance": {"kin": 25.0}}}
+    page.write("analysis/forms-en-small", found)
+    text = page.forms()
+    assert "English: 95 % of the forms are nearer to their kin in layer 0 (chance 25 %)." in text
+    assert "| inflected | walked | walk 0.20 | wallet 0.40 | other nearer |" in text
+    assert "| inflected | dogs | dog 0.80 | table 0.30 |  |" in text
+    assert len(lines(text)) == 21
+
+
+def test_neighbours_in_both_languages(page):
+    cave = senses.parse([senses.HEADER, *map("\t".join, CAVE)])
+    found = neighbours_table.figures(neighbours_table.build(Angles(), cave, k=1))
+    for language in ("en", "ko"):
+        page.write(f"analysis/neighbours-{language}-small", found)
+    text = page.neighbours()
+    assert text.startswith("## English\n\nen-small, 1024/128; a pond.\n\n| of 1 nearest")
+    assert "\n\n## Korean\n\n" in text and text.count("### bat") == 2
+    assert json.loads(json.dumps(found)) == found
+
+
+def test_finetuning_and_loading(page):
+    options = {"learning_rate": 3e-4, "dropout": 0.1, "batch": 32, "unroll": 20}
+    after = {**SCORE, "perplexity": 20.0, "bits_per_character": 0.9}
+    values = {"before": SCORE, "after": after, "tokens": 90_000, "options": options}
+    page.write("models/finetuning-sst", values, data="SST")
+    (row,) = lines(page.finetuning())[1:]
+    assert row == (
+        "| SST | 90,000 / 1,000 | 44.7 (50.0 / 40.0) | **20.0** (50.0 / 40.0) | 1.167 → 0.900 | "
+        "131.5 → 78.6 |"
+    )
+    assert "learning rate 0.0003" in page.finetuning()
+    page.write("models/load-en-small", {"load": 0.4321, "import": 1.5})
+    assert lines(page.loading())[1:] == ["| en-small | 0.43 | 1.50 |"]
