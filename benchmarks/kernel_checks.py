@@ -226,7 +226,8 @@ def run_lstm(
             )
         else:
             prepared = lstm.prepare(weights, LOW.get(dtype, wide), backend=backend)
-            results = lstm.infer(x, case.sizes, prepared, h, c, *case.clips, backend=backend)
+            y, last = lstm.infer(x, case.sizes, prepared, h, c, *case.clips, backend=backend)
+            results = y, last, c
     found = dict(zip(("outputs", "last h", "last c"), results, strict=True))
     if not saving:
         return found

@@ -8,7 +8,9 @@ token budget; a batch that does not fit in memory is halved and tried again.
 
 from __future__ import annotations
 
+import functools
 import threading
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -33,10 +35,12 @@ from torchelmo.text.vocabulary import Vocabulary
 BLOCK = 128  # words a character CNN call: enough to fill the matrix products, small in memory
 GPU_BLOCK, FILLED = 8192, 256  # ... on a GPU, and of what they are a multiple there
 SPELLINGS = (8, 12, 16, 24)  # words are grouped by length, so that short ones cost less
-CACHE_BYTES = 32 << 20
+CPU_CACHE_BYTES, GPU_CACHE_BYTES = 32 << 20, 512 << 20
 CPU_BATCH_TOKENS = 2048  # larger gains little and costs memory
 # Numbers of a layer's output in a batch: fewer tokens where the vectors are wide.
-CPU_BATCH_NUMBERS, GPU_BATCH_NUMBERS = 5 << 17, 1 << 26
+CPU_BATCH_NUMBERS, GPU_BATCH_NUMBERS = 5 << 17, 1 << 25
+AHEAD_TOKENS = 1 << 17  # of a GPU's text: words are looked up while it computes those before
+HOST_BYTES, HOST_PIECES = 64 << 20, 3  # of a batch that goes to host memory at a time, and at once
 
 Numbers = npt.NDArray[np.int64]  # the words of a sentence
 
@@ -70,7 +74,7 @@ class Encoder:
         words: Vocabulary | None = None,
         *,
         escape_boundaries: bool = False,
-        cache_bytes: int = CACHE_BYTES,
+        cache_bytes: int | None = None,
     ) -> None:
         """Take the network, how it spells words, and the table of its input words (if any)."""
         if bilm.config.words is not None and words is None:
@@ -90,7 +94,7 @@ class Encoder:
         numbers = [table.ids(sentence) for sentence in sentences]
         characters, words = self._spell(list(table), boundaries=True)
         lengths = tuple(map(len, sentences))
-        return Batch(characters, words, _index(numbers), lengths)
+        return Batch(characters, words, _index(numbers), lengths).to(self.device)
 
     @torch.no_grad()
     def vectors(self, words: Sequence[str]) -> Tensor:
@@ -103,14 +107,15 @@ class Encoder:
             slots = np.fromiter(map(cache.slots.get, words, repeat(-1)), np.int64, len(words))
             (absent,), (known,) = (slots < 0).nonzero(), (slots >= 0).nonzero()
             missing = [words[i] for i in absent.tolist()]
-            fresh = self._compute(missing, boundaries=False)  # (m, P)
-            out = fresh.new_empty(2 + len(words), fresh.shape[1])
+            out = cache.ends.new_empty(2 + len(words), cache.ends.shape[1])
             out[:2] = cache.ends
-            out[torch.from_numpy(absent + 2).to(out.device)] = fresh
-            if cache.store is not None:
-                origin = torch.from_numpy(slots[known]).to(out.device)
-                out[torch.from_numpy(known + 2).to(out.device)] = cache.store[origin]
-            cache.add(missing, fresh)
+            if cache.store is not None and len(known):
+                places, origin = (gpu.send(part, out.device) for part in (known + 2, slots[known]))
+                out[places] = cache.store[origin]
+            if missing:
+                fresh = self._compute(missing, boundaries=False)  # (m, P)
+                out[gpu.send(absent + 2, out.device)] = fresh
+                cache.add(missing, fresh)
         return out
 
     def run(
@@ -121,11 +126,30 @@ class Encoder:
         state: State | None = None,
         boundaries: bool = False,
     ) -> Iterator[tuple[list[int], Layers]]:
-        """Yield batches as sentence numbers with their layers, longest sentences first.
+        """Yield batches as sentence numbers with their layers, long sentences before short ones.
 
         With a state, sentence r is batch row r of it, and batches come in order. `batch_tokens`
         bounds the memory of a batch, boundaries counted; None chooses by device.
         """
+        if self.device.type == "cpu" or state is not None:
+            yield from self._run(sentences, batch_tokens, state, boundaries)
+            return
+        ends = np.cumsum(np.fromiter(map(len, sentences), np.int64, len(sentences)))
+        first = 0
+        while first < len(sentences):
+            before = int(ends[first - 1]) if first else 0
+            last = int(np.searchsorted(ends, before + AHEAD_TOKENS)) + 1
+            for group, layers in self._run(sentences[first:last], batch_tokens, None, boundaries):
+                yield [first + number for number in group], layers
+            first = last
+
+    def _run(
+        self,
+        sentences: Sequence[Sequence[str]],
+        batch_tokens: int | None,
+        state: State | None,
+        boundaries: bool,
+    ) -> Iterator[tuple[list[int], Layers]]:
         if batch_tokens is None:
             fit = min(CPU_BATCH_NUMBERS // self.bilm.config.width, CPU_BATCH_TOKENS)
             if self.device.type != "cpu":
@@ -206,19 +230,20 @@ class Encoder:
     def _spell(
         self, words: Sequence[str], *, boundaries: bool
     ) -> tuple[Tensor | None, Tensor | None]:
+        """Return characters (U, C) and numbers (U,) of words, in host memory."""
         characters, numbers = None, None
         if self.characters is not None:
             rows = self._rows(words)
             if boundaries:
                 ends = [self.characters.boundary(end=end) for end in (False, True)]
                 rows = np.concatenate([np.stack(ends), rows])
-            characters = torch.from_numpy(rows.astype(np.int64)).to(self.device)
+            characters = torch.from_numpy(rows.astype(np.int64))
         if self.words is not None:
             # A word that the character scheme cuts was cut in the table of words as well.
             room = self.characters.max_characters - 2 if self.characters else None
             marks = self.bilm.config.boundaries if boundaries else ()
             ids = self.words.ids([*marks, *(w[:room] for w in words)])
-            numbers = torch.from_numpy(ids.astype(np.int64)).to(self.device)
+            numbers = torch.from_numpy(ids.astype(np.int64))
         return characters, numbers
 
     def _rows(self, words: Sequence[str]) -> Ids:
@@ -229,8 +254,9 @@ class Encoder:
         """Return vectors of words, the boundaries in front if asked for, in blocks by length."""
         characters, numbers = self._spell(words, boundaries=boundaries)
         token = self.bilm.token
+        device = self.device
         if characters is None or self.characters is None:
-            vectors: Tensor = token(characters, numbers)
+            vectors: Tensor = token(None, None if numbers is None else numbers.to(device))
             return vectors
         spelt = (characters != self.characters.padding).sum(dim=1)
         parameter = next(token.parameters())
@@ -240,6 +266,8 @@ class Encoder:
             return self._compute_ragged(characters, numbers, spelt)
         width = self.bilm.config.lstm.projection
         out = parameter.new_empty(len(characters), width)
+        characters, spelt = characters.to(device), spelt.to(device)
+        numbers = None if numbers is None else numbers.to(device)
         shortest = 0
         for longest in (*SPELLINGS, self.characters.max_characters):
             chosen = ((spelt > shortest) & (spelt <= longest)).nonzero().squeeze(1)
@@ -266,12 +294,16 @@ class Encoder:
 
     def _compute_ragged(self, characters: Tensor, numbers: Tensor | None, spelt: Tensor) -> Tensor:
         token, low = self.bilm.token, self.bilm.precision != "float32"
+        parameter = next(token.parameters())
         # Filled up with words of one character: kernels are compiled and chosen by shape.
         fill = -len(characters) % FILLED
         characters = torch.cat([characters, characters[:1].expand(fill, -1)])
-        numbers = None if numbers is None else torch.cat([numbers, numbers[:1].expand(fill)])
         spelt = torch.cat([spelt, torch.ones_like(spelt[:1]).expand(fill)]).int()
-        windows = (spelt.clamp(max=characters.shape[1] - 1) + 1).cpu().split(GPU_BLOCK)
+        windows = (spelt.clamp(max=characters.shape[1] - 1) + 1).split(GPU_BLOCK)
+        ids, lengths = (gpu.send(part.numpy(), parameter.device) for part in (characters, spelt))
+        if numbers is not None:
+            numbers = torch.cat([numbers, numbers[:1].expand(fill)])
+            numbers = gpu.send(numbers.numpy(), parameter.device)
         parts = []
         with torch.autocast("cuda", torch.bfloat16, enabled=low):
             for number, part in enumerate(windows):
@@ -279,9 +311,8 @@ class Encoder:
                 picked = None if numbers is None else numbers[block]
                 rows = int(part.sum())
                 rows += -rows % (16 * FILLED)
-                parts.append(token(characters[block], picked, spelt=spelt[block], rows=rows))
-        dtype = next(token.parameters()).dtype
-        return torch.cat(parts)[: len(characters) - fill].to(dtype)
+                parts.append(token(ids[block], picked, spelt=lengths[block], rows=rows))
+        return torch.cat(parts)[: len(characters) - fill].to(parameter.dtype)
 
     def forget(self) -> None:
         """Forget the words that were computed."""
@@ -298,9 +329,9 @@ class Encoder:
 class _Cache:
     """Vectors of words by spelling; emptied when full, or when the weights have changed."""
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int | None) -> None:
         self.lock = threading.Lock()
-        self.capacity = capacity  # bytes
+        self.capacity = capacity  # bytes; None: by device
         self.slots: dict[str, int] = {}
         self.store: Tensor | None = None  # (words, P)
         self.ends: Tensor | None = None  # (2, P), `<S>` and `</S>`
@@ -314,7 +345,10 @@ class _Cache:
     def add(self, words: Sequence[str], vectors: Tensor) -> None:
         if not words:
             return
-        room = max(self.capacity // (vectors.shape[1] * vectors.element_size()), 1)
+        capacity = GPU_CACHE_BYTES if vectors.is_cuda else CPU_CACHE_BYTES
+        if self.capacity is not None:
+            capacity = self.capacity
+        room = max(capacity // (vectors.shape[1] * vectors.element_size()), 1)
         if len(self.slots) + len(words) > room:
             self.slots, self.store = {}, None
         words = words[:room]
@@ -331,23 +365,61 @@ class _Cache:
 def on_host(
     batches: Iterable[tuple[list[int], Layers]],
 ) -> Iterator[tuple[list[int], Layers]]:
-    """Yield batches in host memory; those of a GPU each while the next one is computed."""
-    waiting: tuple[list[int], Layers, torch.cuda.Event] | None = None
+    """Yield batches in host memory; those of a GPU in pieces, each while the next are on their way.
+
+    Its next batch is computed while the last pieces of one are waited for or used.
+    """
+    begun: deque[tuple[list[int], Layers, torch.cuda.Event]] = deque()
     for numbers, layers in batches:
         if not layers.flat.is_cuda:
             yield numbers, layers
             continue
-        flat = torch.empty(layers.flat.shape, dtype=layers.flat.dtype, pin_memory=True)
-        flat.copy_(layers.flat, non_blocking=True)
+        for few, part in _pieces(numbers, layers):
+            begun.append((few, *_fetch(part)))
+            if len(begun) == HOST_PIECES:
+                yield _arrived(*begun.popleft())
+    for waiting in begun:
+        yield _arrived(*waiting)
+
+
+def _arrived(
+    numbers: list[int], layers: Layers, done: torch.cuda.Event
+) -> tuple[list[int], Layers]:
+    done.synchronize()
+    return numbers, layers
+
+
+def _pieces(numbers: list[int], layers: Layers) -> Iterator[tuple[list[int], Layers]]:
+    """Cut a batch between sentences."""
+    ends = np.cumsum(layers.lengths)
+    tokens = max(HOST_BYTES * layers.flat.shape[1] // max(layers.flat.nbytes, 1), 1)
+    first, start = 0, 0
+    while first < len(numbers):
+        last = max(int(np.searchsorted(ends, start + tokens, side="right")), first + 1)
+        end = int(ends[last - 1])
+        part = replace(layers, flat=layers.flat[:, start:end], lengths=layers.lengths[first:last])
+        yield numbers[first:last], part
+        first, start = last, end
+
+
+def _fetch(layers: Layers) -> tuple[Layers, torch.cuda.Event]:
+    """Begin to copy layers to host memory, beside what the GPU does next."""
+    source = layers.flat
+    flat = torch.empty(source.shape, dtype=source.dtype, pin_memory=True)
+    stream = _side_stream(source.device)
+    stream.wait_stream(torch.cuda.current_stream(source.device))
+    with torch.cuda.stream(stream):
+        for home, layer in zip(flat, source, strict=True):  # each is in one piece
+            home.copy_(layer, non_blocking=True)
         done = torch.cuda.Event()
         done.record()
-        if waiting is not None:
-            waiting[2].synchronize()
-            yield waiting[:2]
-        waiting = numbers, replace(layers, flat=flat), done
-    if waiting is not None:
-        waiting[2].synchronize()
-        yield waiting[:2]
+    source.record_stream(stream)
+    return replace(layers, flat=flat), done
+
+
+@functools.cache
+def _side_stream(device: torch.device) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device)
 
 
 def apart(layers: Layers) -> list[Tensor]:

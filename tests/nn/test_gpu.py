@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from torchelmo.config import CharacterConfig, ElmoConfig, LstmConfig
 from torchelmo.nn import gpu
@@ -43,20 +45,46 @@ def made(bilm, dtype=torch.float32):
 
 
 @pytest.mark.parametrize("boundaries", [False, True])
-@pytest.mark.parametrize("recorded", [True, False])
-def test_layers_are_the_references(bilm, vectors, monkeypatch, boundaries, recorded):
-    words, index = sentences()
+@pytest.mark.parametrize("lengths", [LENGTHS, [0, 0], [1], [70, *[3] * 20, 11]])
+def test_layers_are_the_references(bilm, vectors, monkeypatch, boundaries, lengths):
+    words, index = sentences(lengths=lengths)
     with monkeypatch.context() as patch:
         patch.setenv("TORCHELMO_BACKEND", "reference")
-        wanted = bilm(vectors, index, LENGTHS, boundaries=boundaries)
-    if not recorded:
-        monkeypatch.setattr(gpu, "RECORDED_TOKENS", 0)
+        wanted = bilm(vectors, index, lengths, boundaries=boundaries)
     stacks = made(bilm)
     for _ in range(3 if DEVICE.type == "cuda" else 1):  # as it is, recording it, recorded
-        found = stacks(vectors, words, LENGTHS, None, 0, boundaries)
+        found = stacks(vectors, words, lengths, None, 0, boundaries)
         torch.testing.assert_close(found.flat, wanted.flat, atol=2e-6, rtol=1e-5)
         assert found.lengths == wanted.lengths and found.boundaries == boundaries
-    assert bool(stacks._shapes) == recorded
+
+
+def test_more_sentences_than_rows(bilm, vectors, monkeypatch):
+    monkeypatch.setattr(gpu, "ROWS", (1, 2, 4))
+    monkeypatch.setattr(gpu, "SLACK", 0)
+    lengths = [9, 2, 30, 1, 17, 4, 0, 2, 12]
+    words, index = sentences(lengths=lengths)
+    with monkeypatch.context() as patch:
+        patch.setenv("TORCHELMO_BACKEND", "reference")
+        wanted = bilm(vectors, index, lengths)
+    found = made(bilm)(vectors, words, lengths, None, 0, False)
+    torch.testing.assert_close(found.flat, wanted.flat, atol=2e-6, rtol=1e-5)
+
+
+@given(st.lists(st.integers(1, 300), min_size=1, max_size=200))
+@settings(max_examples=50, deadline=None)
+def test_segments_cover_every_step_once(steps):
+    steps = np.array(sorted(steps, reverse=True))
+    parts = gpu.segments(steps, first=7)
+    begin = 0
+    for part in parts:
+        assert part.begin == begin and part.first == 7
+        assert part.sentences == (steps > begin).sum() <= part.rows
+        assert part.steps in gpu.STEPS and part.rows in gpu.ROWS
+        assert part.steps * part.rows <= gpu.LARGEST
+        begin += part.steps
+    assert steps[0] <= begin < steps[0] + gpu.STEPS[-1]
+    work = steps.sum()
+    assert sum(p.steps * p.rows for p in parts) <= 4 * work + gpu.SLACK * len(parts)
 
 
 def test_state_is_carried(bilm, vectors, monkeypatch):
@@ -88,11 +116,10 @@ def test_prepared_anew_when_a_weight_has_changed(bilm):
     assert gpu.stacks(bilm, parts, torch.float32) is not first
 
 
-@pytest.mark.skipif(DEVICE.type != "cuda", reason="needs a GPU")
 def test_shapes_recorded_are_few(bilm, vectors, monkeypatch):
     monkeypatch.setattr(gpu, "SHAPES", 2)
     stacks = made(bilm)
     for longest in (3, 11, 19, 27, 3, 3):
         words, _ = sentences(lengths=[longest, longest])
         stacks(vectors, words, [longest, longest], None, 0, False)
-    assert len(stacks._shapes) == 2
+    assert list(stacks._home._graphs) == [(32, 2), (8, 2)]

@@ -1,4 +1,4 @@
-"""Packed and full rows: what is read at each step, and where each output comes from."""
+"""Packed rows: what is read at each step, and where each output comes from."""
 
 import numpy as np
 import pytest
@@ -25,18 +25,10 @@ def test_packed_order_by_hand():
     assert batch.lengths == (2, 0, 3)
 
 
-def test_full_rows_by_hand():
-    batch = Batch(WORDS, LENGTHS, whole=False, boundaries=False, shape=(5, 4))
-    assert batch.sizes == [4] * 5
-    assert read(batch, 0)[:3] == [[0, 0, 0, 0], [2, 1, 4, 4], [3, 1, 5, 5]]
-    assert read(batch, 1)[:3] == [[1, 1, 1, 1], [3, 0, 6, 6], [2, 0, 5, 5]]
-
-
-@pytest.mark.parametrize("shape", [None, (6, 3), (5, 8)])
 @pytest.mark.parametrize(("whole", "boundaries"), [(False, False), (True, False), (True, True)])
 @pytest.mark.parametrize("direction", [0, 1])
-def test_outputs_come_from_where_their_word_was_read(shape, whole, boundaries, direction):
-    batch = Batch(WORDS, LENGTHS, whole=whole, boundaries=boundaries, shape=shape)
+def test_outputs_come_from_where_their_word_was_read(whole, boundaries, direction):
+    batch = Batch(WORDS, LENGTHS, whole=whole, boundaries=boundaries)
     words, where = batch.places(direction)
     expected = [0, 2, 3, 1, 0, 1, 0, 4, 5, 6, 1] if boundaries else [2, 3, 4, 5, 6]
     assert words[where].tolist() == expected == batch.tokens().tolist()

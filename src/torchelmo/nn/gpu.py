@@ -1,8 +1,9 @@
-"""A biLM's LSTMs on a GPU without gradients: weights prepared once, small batches recorded.
+"""A biLM's LSTMs on a GPU without gradients: weights prepared once, segments of batches recorded.
 
-Gives what `BiLM.forward` gives, up to rounding. A batch of few tokens is not work enough for a GPU:
-starting its kernels one by one takes longer than they run. So rows are filled up to one of a few
-shapes, and each shape is recorded as a CUDA graph when it comes for the second time.
+Gives what `BiLM.forward` gives, up to rounding. Starting kernels one by one takes longer than small
+ones run. So a batch, its sentences sorted by length, is cut into segments: some steps of as many
+rows as are not at their end yet, filled up to one of a few shapes. Each shape is recorded as a CUDA
+graph when it comes for the second time. The memory of the rows stays where the graphs find it.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -23,9 +25,17 @@ from torchelmo.nn.packing import Batch, Integers
 from torchelmo.ops import backend
 from torchelmo.ops.lstm import Prepared, infer, prepare
 
-RECORDED_TOKENS = 16_384  # larger batches keep a GPU busy as they are
-SHAPES = 64  # recorded at most
-STEPS, ROWS = 8, (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+if TYPE_CHECKING:
+    from torchelmo.ops.triton_rows import Segment
+
+SHAPES = 128  # recorded at most
+STEPS = (64, 48, 40, 32, 24, 16, 8)
+ROWS = (
+    *(1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512),
+    *(640, 768, 896, 1024, 1280, 1536, 1792, 2048),
+)
+SLACK = 512  # rows times steps that may be read for nothing, or an eighth of the segment
+LARGEST = STEPS[-1] * ROWS[-1]  # rows times steps of a segment
 
 
 def applies(device: torch.device, dtype: torch.dtype) -> bool:
@@ -50,8 +60,7 @@ class Stacks:
                 for pair in zip(*stacks, strict=True)
             ]
         self._lock = threading.Lock()
-        self._shapes: OrderedDict[tuple[int, int], _Recording | None] = OrderedDict()
-        self._pool: Any = None
+        self._home: _Home | None = None
 
     def __call__(
         self,
@@ -63,22 +72,70 @@ class Stacks:
         boundaries: bool,
     ) -> Layers:
         """Contextualise a batch, as `BiLM.quick`."""
-        whole = boundaries or state is not None
-        longest, rows = max(lengths, default=0) + (2 if whole else 1), len(lengths)
-        shape = _shape(longest, rows)
-        # Rows of very different lengths would mostly be filled up.
-        total = sum(lengths) + rows * (2 if whole else 1)
-        small = state is None and shape is not None and shape[0] * shape[1] <= 3 * total + 512
-        if small and shape is not None and shape[0] * shape[1] <= RECORDED_TOKENS:
-            batch = Batch(words, lengths, whole=whole, boundaries=boundaries, shape=shape)
-        else:
-            batch, shape = Batch(words, lengths, whole=whole, boundaries=boundaries), None
+        if state is not None:
+            return self._carried(vectors, words, lengths, state, first_row, boundaries)
+        from torchelmo.ops import triton_rows
+
+        counts = np.array(lengths, dtype=np.int64)
+        kept = counts + 2 if boundaries else counts
+        order = np.argsort(-counts, kind="stable")
+        table = np.stack([np.cumsum(counts + 2) - counts - 2, counts, np.cumsum(kept) - kept])
+        sent = send(
+            np.concatenate([table[:, order].reshape(-1), words]).astype(np.int32), vectors.device
+        )
+        sentences = triton_rows.Sentences(
+            sent[table.size :], sent[: table.size].view(3, -1), boundaries
+        )
+        width = vectors.shape[1]
+        flat = vectors.new_empty(
+            self.config.layers + 1, int(kept.sum()), 2 * width, dtype=torch.float32
+        )
+        steps = counts[order] + (2 if boundaries else 1)
+        with self._lock:  # there is one place for the rows' memory
+            home = self._enter(vectors)
+            for first in range(0, len(steps), ROWS[-1]):
+                parts = segments(steps[first : first + ROWS[-1]], first)
+                home.clear(parts[0].rows)
+                for part in parts:
+                    x = home.x(part.steps * part.rows)
+                    triton_rows.read(vectors, sentences, part, x, flat)
+                    triton_rows.write(home(part.steps, part.rows), sentences, part, flat)
+        return Layers(flat, tuple(kept.tolist()), boundaries)
+
+    def _enter(self, like: Tensor) -> _Home:
+        if self._home is None:
+            self._home = _Home(self, like)
+        if like.is_cuda:
+            self._home.follow(torch.cuda.current_stream(like.device))
+        return self._home
+
+    def run(
+        self, x: Tensor, sizes: Sequence[int], memory: Sequence[tuple[Tensor, Tensor]]
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """Return each layer's outputs and last h; the memory's c becomes the last one."""
+        clips = self.config.cell_clip, self.config.projection_clip
+        outputs, after = [], []
+        for level, (weights, (h, c)) in enumerate(zip(self.weights, memory, strict=True)):
+            y, h_last = infer(x, sizes, weights, h, c, *clips)
+            x = y + x if level and self.config.residual else y
+            outputs.append(x)
+            after.append(h_last)
+        return outputs, after
+
+    def _carried(
+        self,
+        vectors: Tensor,
+        words: Integers,
+        lengths: Sequence[int],
+        state: State,
+        first_row: int,
+        boundaries: bool,
+    ) -> Layers:
+        """Contextualise a batch whose rows' memory comes from a state and goes back to it."""
+        batch = Batch(words, lengths, whole=True, boundaries=boundaries)
         sent = [batch.tokens(), *batch.places(0), *batch.places(1)]
-        sizes = [len(part) for part in sent]
-        numbers = torch.from_numpy(np.concatenate(sent).astype(np.int32))
-        if vectors.is_cuda:
-            numbers = numbers.pin_memory().to(vectors.device, non_blocking=True)
-        tokens, read, where, read_back, where_back = numbers.split(sizes)
+        numbers = send(np.concatenate(sent).astype(np.int32), vectors.device)
+        tokens, read, where, read_back, where_back = numbers.split([len(part) for part in sent])
         width = vectors.shape[1]
         flat = vectors.new_empty(self.config.layers + 1, batch.rows, 2 * width, dtype=torch.float32)
         token = vectors.index_select(0, tokens)
@@ -86,50 +143,21 @@ class Stacks:
         flat[0, :, width:] = token
         reading = torch.cat([read, read_back])
         x = vectors.index_select(0, reading).view(2, -1, width).to(self.dtype)
-
-        def put(outputs: Sequence[Tensor]) -> None:
-            for level, y in enumerate(outputs, 1):
-                flat[level, :, :width] = y[0].index_select(0, where)
-                flat[level, :, width:] = y[1].index_select(0, where_back)
-
-        if shape is not None:
-            with self._lock:  # a recording has one place for its inputs and outputs
-                put(self._recorded(shape, x))
-        else:
-            outputs, after = self._run(x, batch.sizes, self._start(state, first_row, batch, x))
-            put(outputs)
-            if state is not None:
-                self._keep(state, first_row, batch, after)
+        memory = self._start(state, first_row, batch, x)
+        outputs, after = self.run(x, batch.sizes, memory)
+        for level, y in enumerate(outputs, 1):
+            flat[level, :, :width] = y[0].index_select(0, where)
+            flat[level, :, width:] = y[1].index_select(0, where_back)
+        inverse = torch.from_numpy(np.argsort(batch.order)).to(x.device)
+        for level, (h, (_, c)) in enumerate(zip(after, memory, strict=True)):
+            for d, name in enumerate(("forward", "backward")):
+                state.put(f"{name}.{level}", first_row, h[d][inverse].float(), c[d][inverse])
         return Layers(flat, batch.lengths, boundaries)
 
-    def _run(
-        self, x: Tensor, sizes: Sequence[int], memory: Sequence[tuple[Tensor, Tensor]]
-    ) -> tuple[list[Tensor], list[tuple[Tensor, Tensor]]]:
-        clips = self.config.cell_clip, self.config.projection_clip
-        outputs, after = [], []
-        for level, (weights, (h, c)) in enumerate(zip(self.weights, memory, strict=True)):
-            y, h_last, c_last = infer(x, sizes, weights, h, c, *clips)
-            x = y + x if level and self.config.residual else y
-            outputs.append(x)
-            after.append((h_last, c_last))
-        return outputs, after
-
-    def _zero(self, rows: int, like: Tensor) -> list[tuple[Tensor, Tensor]]:
-        config = self.config
-        return [
-            (
-                like.new_zeros(2, rows, config.projection),
-                like.new_zeros(2, rows, config.cells, dtype=torch.float32),
-            )
-            for _ in range(config.layers)
-        ]
-
     def _start(
-        self, state: State | None, first_row: int, batch: Batch, like: Tensor
+        self, state: State, first_row: int, batch: Batch, like: Tensor
     ) -> list[tuple[Tensor, Tensor]]:
         rows = len(batch.order)
-        if state is None:
-            return self._zero(rows, like)
         order = torch.from_numpy(batch.order).to(like.device)
         out = []
         for level in range(self.config.layers):
@@ -141,67 +169,108 @@ class Stacks:
             out.append((h, c))
         return out
 
-    def _keep(
-        self,
-        state: State,
-        first_row: int,
-        batch: Batch,
-        after: Sequence[tuple[Tensor, Tensor]],
-    ) -> None:
-        inverse = torch.from_numpy(np.argsort(batch.order)).to(after[0][0].device)
-        for level, (h, c) in enumerate(after):
-            for d, name in enumerate(("forward", "backward")):
-                state.put(f"{name}.{level}", first_row, h[d][inverse].float(), c[d][inverse])
 
-    def _recorded(self, shape: tuple[int, int], x: Tensor) -> list[Tensor]:
-        """Run full rows, from a recording if there is one; a shape's second coming makes it."""
-        steps, rows = shape
-        sizes = [rows] * steps
-        known = shape in self._shapes
-        found = self._shapes.get(shape)
-        if found is None:
-            outputs, _ = self._run(x, sizes, self._zero(rows, x))
-            if known:
-                self._shapes[shape] = self._record(sizes, x)
-            else:
-                self._shapes[shape] = None
-                while len(self._shapes) > SHAPES:
-                    self._shapes.popitem(last=False)
-            return outputs
-        self._shapes.move_to_end(shape)
-        return found(x)
+class _Home:
+    """Where segments are computed: inputs, outputs and the rows' memory, at fixed places."""
 
-    def _record(self, sizes: list[int], x: Tensor) -> _Recording:
-        home = x.clone()
+    def __init__(self, stacks: Stacks, like: Tensor) -> None:
+        config = stacks.config
+        self._run, self._levels, self._width = stacks.run, config.layers, config.projection
+        self._x = like.new_empty(2 * LARGEST * self._width, dtype=stacks.dtype)
+        self._y = like.new_empty(config.layers * len(self._x), dtype=stacks.dtype)
+        rows = ROWS[-1]
+        self._memory = [
+            (
+                like.new_empty(2, rows, config.projection, dtype=stacks.dtype),
+                like.new_empty(2, rows, config.cells, dtype=torch.float32),
+            )
+            for _ in range(config.layers)
+        ]
+        self._graphs: OrderedDict[tuple[int, int], torch.cuda.CUDAGraph | None] = OrderedDict()
+        self._pool: Any = None
+        self._stream: torch.cuda.Stream | None = None
+
+    def follow(self, stream: torch.cuda.Stream) -> None:
+        """Let a stream wait for the one that was here before."""
+        if self._stream is not None and self._stream != stream:
+            stream.wait_stream(self._stream)
+        self._stream = stream
+
+    def clear(self, rows: int) -> None:
+        """Start rows from zero."""
+        for pair in self._memory:
+            for tensor in pair:
+                tensor[:, :rows].zero_()
+
+    def x(self, count: int) -> Tensor:
+        """Return the place of inputs, (2, S * R, P)."""
+        return self._x[: 2 * count * self._width].view(2, count, self._width)
+
+    def __call__(self, steps: int, rows: int) -> Tensor:
+        """Go on with rows; return the place of their outputs, (L, 2, S * R, P)."""
+        y = self._y[: 2 * self._levels * steps * rows * self._width]
+        y = y.view(self._levels, 2, steps * rows, self._width)
+        shape = steps, rows
+        graph = self._graphs.get(shape)
+        if graph is not None:
+            self._graphs.move_to_end(shape)
+            graph.replay()
+        elif shape in self._graphs and self._x.is_cuda:
+            self._graphs[shape] = graph = self._record(steps, rows, y)
+            graph.replay()
+        else:
+            self._graphs[shape] = None
+            self._compute(steps, rows, y)
+            while len(self._graphs) > SHAPES:
+                self._graphs.popitem(last=False)
+        return y
+
+    def _compute(self, steps: int, rows: int, y: Tensor) -> None:
+        memory = [(h[:, :rows], c[:, :rows]) for h, c in self._memory]
+        outputs, after = self._run(self.x(steps * rows), [rows] * steps, memory)
+        for (h, _), last in zip(memory, after, strict=True):
+            h.copy_(last)
+        torch.stack(outputs, out=y)
+
+    def _record(self, steps: int, rows: int, y: Tensor) -> torch.cuda.CUDAGraph:
         torch.cuda.synchronize()
         if self._pool is None:
             self._pool = torch.cuda.graph_pool_handle()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
-            outputs, _ = self._run(home, sizes, self._zero(sizes[0], home))
-        return _Recording(graph, home, outputs)
+            self._compute(steps, rows, y)
+        return graph
 
 
-class _Recording:
-    """The LSTMs over rows of one shape."""
+def segments(steps: Integers, first: int = 0) -> list[Segment]:
+    """Cut rows of so many steps, the longest first, into segments of the shapes that are recorded.
 
-    def __init__(self, graph: torch.cuda.CUDAGraph, home: Tensor, outputs: list[Tensor]) -> None:
-        self.graph, self.home, self.outputs = graph, home, outputs
-
-    def __call__(self, x: Tensor) -> list[Tensor]:
-        self.home.copy_(x)
-        self.graph.replay()
-        return self.outputs
-
-
-def _shape(steps: int, rows: int) -> tuple[int, int] | None:
-    """Return the next shape that is recorded, (steps, rows), or None if it is beyond all.
-
-    >>> _shape(5, 3), _shape(9, 513)
-    ((8, 4), None)
+    >>> segments(np.array([20, 9, 3]))
+    [Segment(first=0, sentences=3, begin=0, steps=24, rows=4)]
     """
-    fitting = next((size for size in ROWS if size >= rows), None)
-    return None if fitting is None else (-(-steps // STEPS) * STEPS, fitting)
+    from torchelmo.ops.triton_rows import Segment
+
+    found, begin, longest = [], 0, int(steps[0])
+    falling = -steps
+    while begin < longest:
+        count = int(np.searchsorted(falling, -begin, side="left"))
+        rows = next(size for size in ROWS if size >= count)
+        left = steps[:count] - begin
+        for length in STEPS:
+            work = int(np.minimum(left, length).sum())
+            waste = length * rows - work
+            short = length < left[0] + STEPS[-1] and length * rows <= LARGEST
+            if length == STEPS[-1] or (short and waste <= max(work // 8, SLACK)):
+                break
+        found.append(Segment(first, count, begin, length, rows))
+        begin += length
+    return found
+
+
+def send(numbers: npt.NDArray[Any], device: torch.device) -> Tensor:
+    """Return numbers on the device, without waiting for it."""
+    sent = torch.from_numpy(numbers)
+    return sent.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else sent
 
 
 _LOCK = threading.Lock()

@@ -39,8 +39,6 @@ class Batch:
         lengths: words of each sentence.
         whole: each direction reads both boundaries, not just the one it begins with.
         boundaries: both boundaries are in the output.
-        shape: (T, B) in place of the packed order: B full rows of T steps, the sentences in order,
-            whatever is beyond their ends read too and of no consequence.
     """
 
     def __init__(
@@ -50,28 +48,21 @@ class Batch:
         *,
         whole: bool,
         boundaries: bool,
-        shape: tuple[int, int] | None = None,
     ) -> None:
         counts = np.array(lengths, dtype=np.int64)
         self._words, self._counts = words, counts
         self._first = np.cumsum(counts + 2) - counts - 2  # of each sentence in `words`
-        self._full = shape is not None
         steps = counts + (2 if whole else 1)
         self.order: Integers = np.argsort(-steps, kind="stable")
-        if shape is None:
-            # At step t those take part that have more than t.
-            sizes = len(steps) - np.searchsorted(
-                steps[self.order[::-1]], np.arange(steps.max(initial=0)), side="right"
-            )
-            row_of: Integers = self.order
-        else:
-            sizes = np.full(shape[0], shape[1])
-            row_of = np.minimum(np.arange(shape[1]), max(len(counts) - 1, 0))
+        # At step t those take part that have more than t.
+        sizes = len(steps) - np.searchsorted(
+            steps[self.order[::-1]], np.arange(steps.max(initial=0)), side="right"
+        )
         self.sizes: list[int] = sizes.tolist()
         self._start = np.cumsum(sizes) - sizes  # of each step
         self._time = np.repeat(np.arange(len(sizes)), sizes)  # (M,) of each packed row
-        self._sentence = row_of[np.arange(len(self._time)) - self._start[self._time]]
-        self._rank = np.arange(len(counts)) if shape else np.argsort(self.order)
+        self._sentence = self.order[np.arange(len(self._time)) - self._start[self._time]]
+        self._rank = np.argsort(self.order)
         kept = counts + 2 if boundaries else counts
         self.lengths: tuple[int, ...] = tuple(kept.tolist())
         self.rows = int(kept.sum())
@@ -86,8 +77,6 @@ class Batch:
         if direction:
             time, step = last[self._sentence] - time, last[self._out] - step
         where: Integers = self._start[step] + self._rank[self._out]
-        if self._full:  # beyond a sentence's end
-            time = np.clip(time, 0, last[self._sentence])
         read: Integers = self._words[self._first[self._sentence] + time]
         return read, where
 

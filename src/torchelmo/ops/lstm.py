@@ -11,6 +11,7 @@ The pointwise kernels are plain torch (`torch_lstm`) or Triton (`triton_lstm`).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -74,6 +75,7 @@ class Prepared(NamedTuple):
     bias: Tensor  # (D, 4H)
     projection: Tensor | None  # (D, P, H)
     fused: bool  # products and cells are one kernel
+    split: bool  # the matrices are twice as wide: see `_split`
 
 
 def prepare(
@@ -96,13 +98,16 @@ def infer(
     projection_clip: float | None = None,
     *,
     backend: str | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Do what `lstmp` does without gradients, with prepared weights; every row takes a step."""
+) -> tuple[Tensor, Tensor]:
+    """Do what `lstmp` does without gradients, with prepared weights; every row takes a step.
+
+    `c`, in float32, becomes the last one. Returns outputs and the last h.
+    """
     kernels, dtype = _kernels(choose(x.device, backend)), weights.gates.dtype
     run = _Run(tuple(sizes), cell_clip, projection_clip, kernels, dtype, saving=False)
     with torch.no_grad(), _no_autocast(x):
-        y, c_last, _ = _forward(run, x, h, c, None, weights)
-        return y, _last(y, run.sizes), c_last
+        y, _, _ = _forward(run, x, h, c, None, weights, in_place=True)
+        return y, _last(y, run.sizes)
 
 
 def _kernels(backend: str) -> ModuleType:
@@ -180,30 +185,55 @@ def _prepared(
     each = len(weights) // directions
     width, out_width, cells = weights[0].shape[1], weights[1].shape[1], len(weights[0]) // 4
     fused = each == 4 and kernels.fits(cells, width, out_width, dtype, saving)
+    split = fused and dtype == torch.float32
     by_direction = [weights[d * each : (d + 1) * each] for d in range(directions)]
 
     def stack(matrices: Sequence[Sequence[Tensor]]) -> Tensor:
         """Put matrices of a direction side by side, (D, rows, sum of columns)."""
         first = matrices[0]
         columns = [matrix.shape[1] for matrix in first]
-        out = first[0].new_empty(directions, len(first[0]), sum(columns), dtype=dtype)
+        total = sum(columns) * (2 if split else 1)
+        out = first[0].new_empty(directions, len(first[0]), total, dtype=dtype)
         for home, own in zip(out, matrices, strict=True):
-            for place, matrix in zip(home.split(columns, dim=1), own, strict=True):
-                place.copy_(matrix)
+            for matrix, end in zip(own, accumulate(columns), strict=True):
+                _put(home, matrix, end - matrix.shape[1], split=split)
         return out
 
     gates = stack([own[:2] for own in by_direction])
     bias = torch.stack([own[2] for own in by_direction])
     projection = stack([own[3:] for own in by_direction]) if each == 4 else None
-    return Prepared(gates, bias, projection, fused)
+    return Prepared(gates, bias, projection, fused, split)
+
+
+def _put(out: Tensor, value: Tensor, start: int, *, split: bool) -> None:
+    """Write columns from `start` on; a split float32 as what fits in tf32, and the rest further on.
+
+    Three products of such parts, all but that of the two rests, make a product in float32.
+    """
+    here = slice(start, start + value.shape[-1])
+    if not split:
+        out[..., here] = value
+        return
+    bits = value.contiguous().view(torch.int32)
+    high = ((bits + 0x1000) & -0x2000).view(torch.float32)
+    low = out[..., out.shape[-1] // 2 :]
+    out[..., here] = high
+    torch.sub(value, high, out=low[..., here])
 
 
 def _forward(
-    run: _Run, x: Tensor, h: Tensor, c: Tensor, resets: Tensor | None, weights: Prepared
+    run: _Run,
+    x: Tensor,
+    h: Tensor,
+    c: Tensor,
+    resets: Tensor | None,
+    weights: Prepared,
+    *,
+    in_place: bool = False,
 ) -> tuple[Tensor, Tensor, list[Tensor]]:
     """Return outputs (D, N, P), cells (D, N, H) and what the backward pass needs."""
     kernels, sizes, keep = run.kernels, run.sizes, run.saving
-    gates, bias, projection, fused = weights
+    gates, bias, projection, fused, split = weights
     directions, count, width = x.shape
     batch, cells, out_width = sizes[0], c.shape[2], h.shape[2]
 
@@ -213,16 +243,17 @@ def _forward(
     # Input and state lie side by side, so that one product serves both. Without a backward pass
     # gates and cells are not kept.
     kept = count if keep else batch
-    joined = buffer(count, width + out_width)
+    times = 2 if split else 1
+    joined = buffer(count, times * (width + out_width))
     z = None if fused else buffer(kept, 4 * cells)
     cell_dtype = torch.promote_types(c.dtype, torch.float32)
-    c_all = buffer(kept, cells, cell_dtype)
-    m_all = buffer(kept, cells) if projection is not None else None
+    c_all = c if in_place else buffer(kept, cells, cell_dtype)
+    m_all = buffer(kept, times * cells) if projection is not None else None
     y = buffer(count, out_width)
-    joined[..., :width] = x
-    state = joined[..., width:]
+    _put(joined, x, 0, split=split)
+    state = joined[..., width : width + out_width]
     first = None if resets is None else resets[:, :batch].unsqueeze(2)
-    state[:, :batch] = h if first is None else h.masked_fill(first, 0)
+    _put(joined[:, :batch], h if first is None else h.masked_fill(first, 0), width, split=split)
     # One split is quicker than a slice a step.
     inputs, states, outputs = (tensor.split(sizes, dim=1) for tensor in (joined, state, y))
     marks = [None] * len(sizes) if resets is None else resets.split(sizes, dim=1)
@@ -245,7 +276,8 @@ def _forward(
         following, reset = (states[t + 1], marks[t + 1]) if more else (None, None)
         if made is None:
             kernels.gates_cell(inputs[t], gates, *given)
-            kernels.project(to_project[t], projection, clip, outputs[t], following, reset)
+            low = joined.shape[2] // 2 if split else 0
+            kernels.project(to_project[t], projection, clip, outputs[t], following, reset, low)
         else:
             torch.bmm(inputs[t], gates.transpose(1, 2), out=made[t])
             kernels.cell(made[t], *given)

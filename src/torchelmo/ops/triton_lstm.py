@@ -36,10 +36,10 @@ class Block(NamedTuple):
     stages: int
 
 
-# Measured on an H200, as is when to take them: see `fits`.
-GATES = Block(128, 64, 64, 8, 3)
-PROJECTION = Block(64, 32, 64, 4, 5)
-DEEPEST = 512  # products with a longer sum are quicker by the library, cells apart
+# Measured on an H200, as is when to take them: see `fits`. For 16 bits, and for split float32.
+GATES, SPLIT_GATES = Block(128, 64, 64, 8, 3), Block(128, 64, 32, 8, 2)
+PROJECTION, SPLIT_PROJECTION = Block(64, 32, 64, 4, 5), Block(64, 64, 32, 4, 3)
+DEEPEST = 512  # products of 16 bits with a longer sum are quicker by the library, cells apart
 
 
 @triton.jit
@@ -163,11 +163,31 @@ def _cell_backward(
     tl.store(sums + 3 * cells, o_sum, ok)
 
 
+@triton.jit
+def _high(x):
+    """Return what of a float32 fits in tf32."""
+    return ((x.to(tl.int32, bitcast=True) + 0x1000) & -0x2000).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def _split_dot(x, x_low, w, w_low, total, one):
+    """Add a product of split float32 to a sum.
+
+    Tensor cores cut what they add: a few terms do no harm, a thousand would. So each block is
+    summed alone, the small terms first, and added by itself; times one, which the compiler does
+    not know to be one, since it would add to the sum directly otherwise.
+    """
+    part = tl.dot(x_low, w, input_precision="tf32")
+    part = tl.dot(x, w_low, part, input_precision="tf32")
+    part = tl.dot(x, w, part, input_precision="tf32")
+    return total + part * one
+
+
 @triton.jit(do_not_specialize=VARYING)
 def _gates_cell(
     a, a_d, a_r, w, w_d, bias, before, b_d, b_r, reset, r_d, c, c_d, c_r,
-    m, m_d, m_r, rows, cells, depth, clip,
-    RESET: tl.constexpr, CLIP: tl.constexpr, FAST: tl.constexpr,
+    m, m_d, m_r, rows, cells, depth, clip, one,
+    RESET: tl.constexpr, CLIP: tl.constexpr, SPLIT: tl.constexpr, FAST: tl.constexpr,
     BM: tl.constexpr, BU: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     # A block of rows by a block of cells, all four gates: the cell is made where their sums lie.
@@ -179,16 +199,27 @@ def _gates_cell(
     there = (row < rows)[:, None]
     wide = row.to(tl.int64)[:, None]
     left = a + d * a_d + wide * a_r + inner[None, :]
-    right = w + d * w_d + unit.to(tl.int64)[None, :] * depth + inner[:, None]
-    gate = cells.to(tl.int64) * depth
+    length = 2 * depth if SPLIT else depth
+    right = w + d * w_d + unit.to(tl.int64)[None, :] * length + inner[:, None]
+    gate = cells.to(tl.int64) * length
     i, f = tl.zeros((BM, BU), tl.float32), tl.zeros((BM, BU), tl.float32)
     g, o = tl.zeros((BM, BU), tl.float32), tl.zeros((BM, BU), tl.float32)
     for _ in range(0, depth, BK):
         x = tl.load(left, there, 0.0)
-        i = tl.dot(x, tl.load(right), i)
-        f = tl.dot(x, tl.load(right + gate), f)
-        g = tl.dot(x, tl.load(right + 2 * gate), g)
-        o = tl.dot(x, tl.load(right + 3 * gate), o)
+        if SPLIT:
+            x_low = tl.load(left + depth, there, 0.0)
+            i = _split_dot(x, x_low, tl.load(right), tl.load(right + depth), i, one)
+            here = right + gate
+            f = _split_dot(x, x_low, tl.load(here), tl.load(here + depth), f, one)
+            here += gate
+            g = _split_dot(x, x_low, tl.load(here), tl.load(here + depth), g, one)
+            here += gate
+            o = _split_dot(x, x_low, tl.load(here), tl.load(here + depth), o, one)
+        else:
+            i = tl.dot(x, tl.load(right), i)
+            f = tl.dot(x, tl.load(right + gate), f)
+            g = tl.dot(x, tl.load(right + 2 * gate), g)
+            o = tl.dot(x, tl.load(right + 3 * gate), o)
         left += BK
         right += BK
     column = unit[None, :]
@@ -206,14 +237,20 @@ def _gates_cell(
         value = tl.minimum(tl.maximum(value, -clip), clip)
     tl.store(c + d * c_d + wide * c_r + column, value, there)
     made = o * _tanh(value, FAST)
-    tl.store(m + d * m_d + wide * m_r + column, made.to(m.dtype.element_ty), there)
+    m += d * m_d + wide * m_r + column
+    if SPLIT:
+        high = _high(made)
+        tl.store(m, high, there)
+        tl.store(m + cells, made - high, there)
+    else:
+        tl.store(m, made.to(m.dtype.element_ty), there)
 
 
 @triton.jit(do_not_specialize=VARYING)
 def _project(
     m, m_d, m_r, w, w_d, y, y_d, y_r, following, f_d, f_r, reset, r_d,
-    rows, next_rows, width, depth, clip,
-    RESET: tl.constexpr, CLIP: tl.constexpr, NEXT: tl.constexpr,
+    rows, next_rows, width, depth, clip, low, one,
+    RESET: tl.constexpr, CLIP: tl.constexpr, NEXT: tl.constexpr, SPLIT: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     d = tl.program_id(1).to(tl.int64)
@@ -224,10 +261,15 @@ def _project(
     there = (row < rows)[:, None]
     wide = row.to(tl.int64)[:, None]
     left = m + d * m_d + wide * m_r + inner[None, :]
-    right = w + d * w_d + column.to(tl.int64)[None, :] * depth + inner[:, None]
+    length = 2 * depth if SPLIT else depth
+    right = w + d * w_d + column.to(tl.int64)[None, :] * length + inner[:, None]
     total = tl.zeros((BM, BN), tl.float32)
     for _ in range(0, depth, BK):
-        total = tl.dot(tl.load(left, there, 0.0), tl.load(right), total)
+        if SPLIT:
+            x, x_low = tl.load(left, there, 0.0), tl.load(left + depth, there, 0.0)
+            total = _split_dot(x, x_low, tl.load(right), tl.load(right + depth), total, one)
+        else:
+            total = tl.dot(tl.load(left, there, 0.0), tl.load(right), total)
         left += BK
         right += BK
     if CLIP:
@@ -240,7 +282,12 @@ def _project(
             gone = tl.load(reset + d * r_d + row, coming, 0) != 0
             total = tl.where(gone[:, None], 0.0, total)
         following += d * f_d + wide * f_r + column[None, :]
-        tl.store(following, total.to(y.dtype.element_ty), coming[:, None])
+        if SPLIT:
+            high = _high(total)
+            tl.store(following, high, coming[:, None])
+            tl.store(following + low, total - high, coming[:, None])
+        else:
+            tl.store(following, total.to(y.dtype.element_ty), coming[:, None])
 
 
 @triton.jit(do_not_specialize=VARYING)
@@ -292,62 +339,71 @@ def _unsettle(
 def fits(cells: int, width: int, out_width: int, dtype: torch.dtype, saving: bool) -> bool:
     """Whether products and cells should be one kernel: blocks divide the shapes, and it is quicker.
 
-    That is so for short sums in 16 bits, where the gates need not be kept for a backward pass.
+    That is so where no gates are kept for a backward pass, in float32 (see `lstm._put`), and in 16
+    bits for short sums.
     """
-    if saving or dtype.itemsize != 2 or width + out_width > DEEPEST:
+    if saving or dtype.itemsize > 4 or (dtype.itemsize == 2 and width + out_width > DEEPEST):
         return False
-    whole = cells % GATES.columns, out_width % PROJECTION.columns
-    deep = (width + out_width) % GATES.depth, cells % PROJECTION.depth
+    gates, projection = _blocks(dtype)
+    whole = cells % gates.columns, out_width % projection.columns
+    deep = (width + out_width) % gates.depth, cells % projection.depth
     return not any((*whole, *deep))
 
 
+def _blocks(dtype: torch.dtype) -> tuple[Block, Block]:
+    if dtype == torch.float32:
+        return SPLIT_GATES, SPLIT_PROJECTION
+    return GATES, PROJECTION
+
+
 def gates_cell(
-    joined: Tensor,  # (D, B, K)
-    gates: Tensor,  # (D, 4H, K)
+    joined: Tensor,  # (D, B, K), or split (D, B, 2K)
+    gates: Tensor,  # (D, 4H, K), or split (D, 4H, 2K)
     bias: Tensor,
     c_before: Tensor,
     reset: Tensor | None,
     clip: float | None,
     c: Tensor,
-    m: Tensor,  # (D, B, H), written
+    m: Tensor,  # (D, B, H), or (D, B, 2H) to be split, written
 ) -> None:
     """Make the gates, the new cell and what goes to the projection."""
     if c.is_meta:
         return
     directions, rows, cells = c.shape
-    block = GATES
+    block, split = _blocks(m.dtype)[0], m.shape[2] != cells
     grid = (triton.cdiv(rows, block.rows) * (cells // block.columns), directions)
     _gates_cell[grid](
         joined, *joined.stride()[:2], gates, gates.stride(0), bias,
         c_before, *c_before.stride()[:2], *_marks(reset), c, *c.stride()[:2], m, *m.stride()[:2],
-        rows, cells, joined.shape[2], clip or 0.0,
-        RESET=reset is not None, CLIP=clip is not None, FAST=_fast(m),
+        rows, cells, joined.shape[2] // (2 if split else 1), clip or 0.0, 1.0,
+        RESET=reset is not None, CLIP=clip is not None, SPLIT=split, FAST=_fast(m),
         BM=block.rows, BU=block.columns, BK=block.depth,
         num_warps=block.warps, num_stages=block.stages,
     )  # fmt: skip
 
 
 def project(
-    m: Tensor,  # (D, B, H)
-    projection: Tensor,  # (D, P, H)
+    m: Tensor,  # (D, B, H), or split (D, B, 2H)
+    projection: Tensor,  # (D, P, H), or split (D, P, 2H)
     clip: float | None,
     y: Tensor,  # (D, B, P), written
     following: Tensor | None,  # (D, B', P), written
     reset: Tensor | None,
+    low: int,  # how far behind `following` the rests of split numbers are; 0 if they are not split
 ) -> None:
     """Project and clip, and hand the state to the next step's rows."""
     if y.is_meta:
         return
     directions, rows, width = y.shape
-    block = PROJECTION
+    block, split = _blocks(m.dtype)[1], low > 0
     there = y if following is None else following
     next_rows = 0 if following is None else following.shape[1]
     grid = (triton.cdiv(rows, block.rows) * (width // block.columns), directions)
     _project[grid](
         m, *m.stride()[:2], projection, projection.stride(0), y, *y.stride()[:2],
         there, *there.stride()[:2], *_marks(reset),
-        rows, next_rows, width, m.shape[2], clip or 0.0,
-        RESET=reset is not None, CLIP=clip is not None, NEXT=following is not None,
+        rows, next_rows, width, m.shape[2] // (2 if split else 1), clip or 0.0, low, 1.0,
+        RESET=reset is not None, CLIP=clip is not None, NEXT=following is not None, SPLIT=split,
         BM=block.rows, BN=block.columns, BK=block.depth,
         num_warps=block.warps, num_stages=block.stages,
     )  # fmt: skip
