@@ -1,8 +1,8 @@
 """From tags to spans and back, and the best path or span under constraints.
 
-Tags are read as the CoNLL scorer (conlleval) reads them, so one function serves IOB1, IOB2, BIOUL
-and BIOES, and a malformed sequence still gives the spans that would be scored. Spans are half-open:
-`words[start:end]`.
+Tags are read as the CoNLL scorer (conlleval) reads IOB, with the ends of BIOUL and BIOES added: one
+function serves all four, and a malformed sequence still gives the spans that would be scored. Spans
+are half-open: `words[start:end]`.
 
 The CRF departs from AllenNLP's in nothing that is computed: constraints bind decoding only, the
 likelihood sums over all sequences. Masks are right-padded: a row's words come first.
