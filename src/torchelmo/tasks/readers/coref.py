@@ -30,13 +30,13 @@ _Rows = list[list[tuple[int, str, str, str]]]  # sentences of line, word, speake
 def read_documents(
     path: str | os.PathLike[str], *, names: Collection[str] | None = None
 ) -> Iterator[Document]:
-    """Read the documents of a file, or of the `*conll` files of a folder, also in an archive.
+    """Read a file, or the `*gold_conll` and `*.conll` files of a folder, also in an archive.
 
     With `names`, only those documents (see `read_splits`), and mistakes in the others' mentions
     do not matter. A document whose words are all masked by underscores, as OntoGUM's from Reddit,
     is left out, and so is an empty word.
     """
-    for source in open_sources(path, "conll"):
+    for source in open_sources(path, ("gold_conll", ".conll")):
         yield from _documents(source, names)
 
 

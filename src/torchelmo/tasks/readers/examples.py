@@ -94,7 +94,7 @@ class Question:
         touched = [
             n
             for n, (start, end) in enumerate(self.offsets)
-            if start < answer.end > answer.start < end
+            if start < answer.end and answer.start < end
         ]
         return (touched[0], touched[-1] + 1) if touched else (0, 0)
 

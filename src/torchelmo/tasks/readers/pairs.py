@@ -3,8 +3,8 @@
 Taken as .jsonl (SNLI's and MultiNLI's own), as a table with a header (.tsv or .txt between tabs,
 .csv with commas and quotes) whose columns are found by name, or as three parallel files `s1.dev`,
 `s2.dev`, `labels.dev`, given by the first. Tables and jsonl are raw text and are tokenised here;
-parallel files are tokenised already. Pairs without an agreed label ("-") are left out, as
-everywhere.
+parallel files are tokenised already. Pairs without an agreed label ("-"), or
+with a sentence without words, are left out.
 """
 
 from __future__ import annotations
@@ -52,9 +52,8 @@ def read_pairs(
         if label not in LABELS:
             raise source.wrong(number, f"the label {label!r}, expected {', '.join(LABELS)} or -")
         pair = Pair(tuple(split.words(first)), tuple(split.words(second)), label)
-        if not pair.first or not pair.second:
-            raise source.wrong(number, "one of the two sentences is empty")
-        yield pair
+        if pair.first and pair.second:
+            yield pair
 
 
 def _parallel(source: Source, path: str | os.PathLike[str]) -> Iterator[_Row]:

@@ -24,8 +24,8 @@ _Row = tuple[int, list[str]]
 
 
 def read_frames(path: str | os.PathLike[str]) -> Iterator[Frames]:
-    """Read the sentences of a file, or of the `*_conll` files of a folder, with their frames."""
-    for source in open_sources(path, "_conll"):
+    """Read the sentences of a file, or of a folder's `*gold_conll` files, with their frames."""
+    for source in open_sources(path, ("gold_conll",)):
         rows: list[_Row] = []
         layout = _PROPBANK
         for number, line in source.lines():

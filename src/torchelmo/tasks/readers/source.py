@@ -20,6 +20,7 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path, PurePosixPath
 
 from torchelmo.errors import InputError
@@ -95,19 +96,24 @@ def open_source(path: str | os.PathLike[str]) -> Source:
     return found[0]
 
 
-def open_sources(path: str | os.PathLike[str], suffix: str = "") -> Iterator[Source]:
+def open_sources(
+    path: str | os.PathLike[str], suffixes: tuple[str, ...] = ("",)
+) -> Iterator[Source]:
     """Yield the file a path names, or the files below the folder it names, by name.
 
-    Of a folder, those whose names end in `suffix` count.
+    Of a folder, those whose names end in one of `suffixes` count.
     """
     outer, inner = _cut(os.fspath(path))
     if not inner and outer.is_dir():
-        for file in sorted(outer.rglob(f"*{suffix}")):
-            if file.is_file():
-                yield _unpacked(str(file), _read(file))
-        return
-    archive = Source(str(outer), _read(outer))
-    yield from _members(archive, inner, suffix) if inner else [_unpacked(*_pair(archive))]
+        files = [f for f in sorted(outer.rglob("*")) if f.name.endswith(suffixes) and f.is_file()]
+        if not files:
+            raise InputError(f"{outer} holds no file that ends in {' or '.join(suffixes)}")
+        for file in files:
+            yield _unpacked(str(file), _read(file))
+    elif inner:
+        yield from _members(Source(str(outer), _read(outer)), inner, suffixes)
+    else:
+        yield _unpacked(str(outer), _read(outer))
 
 
 def beside(path: str | os.PathLike[str], old: str, new: str) -> str:
@@ -148,10 +154,6 @@ def _read(path: Path) -> bytes:
         raise InputError(f"{path} cannot be read ({error.strerror})") from None
 
 
-def _pair(source: Source) -> tuple[str, bytes]:
-    return source.name, source.data
-
-
 def _unpacked(name: str, data: bytes) -> Source:
     unpack = _UNPACKERS.get(PurePosixPath(name).suffix.lower())
     if unpack is None or name.lower().endswith((".tar.gz", ".tar.bz2", ".tar.xz")):
@@ -162,13 +164,13 @@ def _unpacked(name: str, data: bytes) -> Source:
         raise InputError(f"{name} is damaged ({error}): fetch it again") from None
 
 
-def _members(archive: Source, inner: list[str], suffix: str) -> Iterator[Source]:
+def _members(archive: Source, inner: list[str], suffixes: tuple[str, ...]) -> Iterator[Source]:
     """Yield the member, or the members below the folder, in one pass over the archive."""
     wanted = inner[0].strip("/")
     found: dict[str, bytes] = {}
     try:
         for name, load in _entries(archive):
-            if name == wanted or (name.startswith(f"{wanted}/") and name.endswith(suffix)):
+            if name == wanted or (name.startswith(f"{wanted}/") and name.endswith(suffixes)):
                 found[name] = load()
     except _DAMAGED as error:
         raise InputError(f"{archive.name} is damaged ({error}): fetch it again") from None
@@ -177,9 +179,9 @@ def _members(archive: Source, inner: list[str], suffix: str) -> Iterator[Source]
     for name in sorted(found):
         member = Source(f"{archive.name}:{name}", found[name])
         if inner[1:]:
-            yield from _members(member, inner[1:], suffix)
+            yield from _members(member, inner[1:], suffixes)
         else:
-            yield _unpacked(*_pair(member))
+            yield _unpacked(member.name, member.data)
 
 
 def _entries(archive: Source) -> Iterator[tuple[str, Callable[[], bytes]]]:
@@ -188,7 +190,7 @@ def _entries(archive: Source) -> Iterator[tuple[str, Callable[[], bytes]]]:
         with zipfile.ZipFile(stream) as zipped:
             for info in zipped.infolist():
                 if not info.is_dir():
-                    yield info.filename, lambda info=info: zipped.read(info)  # type: ignore[misc]
+                    yield info.filename, partial(zipped.read, info)
         return
     stream.seek(0)
     with tarfile.open(fileobj=stream) as tar:
