@@ -30,7 +30,7 @@ $(STAMP): pyproject.toml
 	$(BIN)/python -m pip install --quiet -e ".[$(EXTRAS)]"
 	@touch $(STAMP)
 
-demo: install ## Embed two sentences and show which words are near which
+demo: install ## Ambiguous words by layer, who is near them, a gap filled (no download)
 	$(BIN)/python -m torchelmo.apps.demo
 
 lint: install ## Style, format, types and the direction of imports

@@ -1,29 +1,69 @@
-"""`make demo`: from two sentences to vectors, layers and neighbours, in one screen.
+"""`make demo`: what a trained ELMo knows of a few sentences, in one screen.
 
-No trained model is packaged yet, so a tiny biLM with random weights is made on the spot: it shows
-how everything fits together and that context changes a vector, not what words mean.
+With the packaged en-small: ambiguous words and how alike they are by layer, who is nearest, a gap
+filled from both sides; with ko-small a Korean word too. Where en-small is not in the package, a
+tiny biLM with random weights takes its place and says so: it shows how everything fits together
+and that context changes a vector, not what words mean.
 """
 
 from __future__ import annotations
 
+import contextlib
+import sys
 import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
+from torchelmo.analysis import senses
+from torchelmo.analysis.nearest import unit
+from torchelmo.analysis.neighbours_table import embed, locate
+from torchelmo.analysis.senses import Example
 from torchelmo.config import CharacterConfig, ElmoConfig, LstmConfig
 from torchelmo.elmo import Elmo
+from torchelmo.errors import MissingExtra
+from torchelmo.formats import load
 from torchelmo.formats.model import Model
 from torchelmo.nn.bilm import BiLM
 
-SENTENCES = ["My watch was a birthday gift .", "He has a gift for music ."]
-CORPUS = [
-    "She wrapped the present in blue paper .",
-    "The gifted child plays the piano .",
-    "They gave him a gift card .",
-    "A lift took them to the third floor .",
-]
+ENGLISH, KOREAN = "en-small", "ko-small"
+Array = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Trio:
+    """A word in a sentence, in one that means something else, and in one that means the same."""
+
+    word: str
+    asked: str
+    other: str
+    same: str
+
+
+GIFT = Trio(
+    "gift",
+    "My watch was a birthday *gift*.",
+    "He has a *gift* for music.",
+    "The scarf was a *gift* from my aunt.",
+)
+BANK = Trio(
+    "bank",
+    "She took her savings to the *bank*.",
+    "We sat on the *bank* of the river.",
+    "The *bank* gave him a loan for the house.",
+)
+BAE = Trio(
+    "배",
+    "우리는 *배*를 타고 섬에 갔다.",
+    "동생이 달콤한 *배*를 깎아 먹었다.",
+    "항구에서 큰 *배*가 떠났다.",
+)
+KNOWN = ("birthday gift", "gift for music")  # what nearly repeats the question finds nothing
+GAPS = ("She drank a cup of ___ before breakfast.", "He was born in ___ and studied in London.")
 
 
 def tiny_model() -> Model:
@@ -36,43 +76,127 @@ def tiny_model() -> Model:
     return Model(config, BiLM(config).state_dict())
 
 
-def cosine(
-    a: np.ndarray[tuple[int], np.dtype[np.float32]], b: np.ndarray[tuple[int], np.dtype[np.float32]]
-) -> float:
-    """Return the cosine of two vectors."""
-    return float(a @ b / (np.linalg.norm(a) * np.linalg.norm(b)))
+def open_english() -> tuple[Elmo, bool]:
+    """Return en-small and True; without it, a random model and False."""
+    if ENGLISH in load.packaged():
+        return Elmo.from_pretrained(load.packaged()[ENGLISH], device="cpu"), True
+    with tempfile.TemporaryDirectory() as scratch:
+        Elmo(tiny_model()).save_pretrained(Path(scratch) / "tiny")
+        return Elmo.from_pretrained(Path(scratch) / "tiny", device="cpu"), False
+
+
+def example(word: str, marked: str) -> Example:
+    """Return a sentence whose word stands between asterisks.
+
+    >>> example("gift", "A *gift*!").text
+    'A gift!'
+    """
+    (found,) = senses.parse([senses.HEADER, f"{word}\t-\t{marked}"])
+    return found
+
+
+def vectors(elmo: Elmo, one: Example) -> Array:
+    """Return the vectors of a sentence's marked word, (L+1, D), of length one."""
+    tokens = elmo.tokenize(one.text)
+    (layers,) = elmo.layers([[token.text for token in tokens]])
+    return unit(layers[:, locate(tokens, one)])
+
+
+def compare(elmo: Elmo, trio: Trio) -> list[str]:
+    """Return lines: how alike a word is to itself in other sentences, by layer."""
+    ask, other, same = (example(trio.word, s) for s in (trio.asked, trio.other, trio.same))
+    mine = vectors(elmo, ask)
+    names = ["spelling", *(f"layer {n}" for n in range(1, len(mine)))]
+    lines = [
+        f'How alike is "{trio.word}" in "{ask.text}" and in ...',
+        " " * 4 + "".join(f"{name:>10}" for name in names),
+    ]
+    for one in (other, same):
+        cosines = (mine * vectors(elmo, one)).sum(axis=1)
+        lines.append(" " * 4 + "".join(f"{c:10.3f}" for c in cosines) + f"   {one.text}")
+    return lines
+
+
+def nearest(elmo: Elmo, trio: Trio, corpus: Sequence[Example], count: int = 3) -> list[str]:
+    """Return lines: which tokens of a corpus are nearest to a word, by layer, with what is around
+    them; each surrounding once.
+    """
+    mine, context = vectors(elmo, example(trio.word, trio.other)), embed(elmo, corpus)
+    lines = [f'Who is nearest to "{trio.word}" in "{example(trio.word, trio.other).text}"?']
+    for layer, query in enumerate(mine):
+        scores = context.vectors[layer] @ query
+        found: list[str] = []
+        for place in np.argsort(-scores, kind="stable"):
+            text = around(context.tokens, context.sentence, int(place), 0 if layer == 0 else 2)
+            if text not in found:
+                found.append(text)
+            if len(found) == (2 * count if layer == 0 else count):
+                break
+        lines.append(f"    {'spelling' if layer == 0 else f'layer {layer}':9}" + "; ".join(found))
+    return lines
+
+
+def around(tokens: Sequence[str], sentence: npt.NDArray[np.int64], place: int, width: int) -> str:
+    """Return a token between brackets among its neighbours; without any, the token alone.
+
+    >>> around(["He", "has", "a", "gift", "A", "bat"], np.array([0, 0, 0, 0, 1, 1]), 3, 2)
+    'has a [gift]'
+    """
+    if not width:
+        return tokens[place]
+    places = range(max(place - width, 0), min(place + width + 1, len(tokens)))
+    words = [
+        f"[{tokens[i]}]" if i == place else tokens[i]
+        for i in places
+        if sentence[i] == sentence[place]
+    ]
+    return " ".join(words)
+
+
+def fill(elmo: Elmo, sentence: str) -> str:
+    """Return a line: the words that fit a gap best, judged from both sides."""
+    words = ", ".join(one.word for one in elmo.substitutes(sentence, count=5))
+    return f"    {sentence:50} {words}"
+
+
+def korean() -> list[str]:
+    """Return lines about a Korean word, or why there are none."""
+    if KOREAN not in load.packaged():
+        return []
+    elmo = Elmo.from_pretrained(load.packaged()[KOREAN], device="cpu")
+    try:
+        lines = compare(elmo, BAE)
+    except MissingExtra as error:
+        return [f"Korean ({KOREAN}): {error}"]
+    title, *rest = lines
+    return [f"{title}  (배: a boat, a pear, a boat)", *rest]
 
 
 def main() -> None:
     """Run the demonstration."""
-    print("A tiny biLM with random weights, made on the spot (no trained model is packaged yet):")
-    print("it shows the mechanics; meaning comes with trained weights.\n")
-    with tempfile.TemporaryDirectory() as scratch:
-        Elmo(tiny_model()).save_pretrained(Path(scratch) / "tiny")
-        elmo = Elmo.from_pretrained(Path(scratch) / "tiny")
-
-    words = elmo.words(SENTENCES)
-    layers = elmo.layers(words)
-    for sentence, array in zip(words, layers, strict=True):
-        print(
-            f"{' '.join(sentence):34} -> {array.shape[0]} layers x {array.shape[1]} words"
-            f" x {array.shape[2]} numbers"
-        )
-
-    first, second = (
-        array[:, sentence.index("gift")] for sentence, array in zip(words, layers, strict=True)
-    )
-    print('\nHow alike is "gift" in the two sentences? (cosine by layer)')
-    for number, (a, b) in enumerate(zip(first, second, strict=True)):
-        name = "spelling alone" if number == 0 else f"LSTM layer {number}"
-        print(f"  {number}  {name:15} {cosine(a, b):6.3f}")
-
-    print('\nWho is nearest to "gift" in the second sentence?')
-    for layer in (0, elmo.config.lstm.layers):
-        hits = elmo.neighbours("gift", SENTENCES[1], CORPUS, count=4, layer=layer)
-        print(f"  layer {layer}: " + ", ".join(f"{hit.word} {hit.score:.2f}" for hit in hits))
-
-    print("\nYour own files:  torchelmo embed sentences.txt -o vectors.hdf5 --model FOLDER")
+    # Korean and quotation marks on a console of another code page become "?", not an error.
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError):
+            stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+    elmo, trained = open_english()
+    size = f"{sum(p.numel() for p in elmo.bilm.parameters()) / 1e6:.1f} M parameters"
+    if trained:
+        print(f"{ENGLISH}, {size}, from the package: nothing is downloaded.\n")
+    else:
+        print(f"No trained model is in this package yet: this is a random one of {size}.")
+        print("It shows the mechanics; meaning comes with trained weights.\n")
+    for trio in (GIFT, BANK):
+        print("\n".join(compare(elmo, trio)) + "\n")
+    corpus = [one for one in senses.read("en") if not any(known in one.text for known in KNOWN)]
+    print("\n".join(nearest(elmo, GIFT, corpus)) + "\n")
+    if trained:
+        print("Which word fits, judged from the left and from the right?")
+        print("\n".join(fill(elmo, sentence) for sentence in GAPS) + "\n")
+        lines = korean()
+        if lines:
+            print("\n".join(lines) + "\n")
+    model = "" if trained else " --model FOLDER"
+    print(f"Your own files:  torchelmo embed sentences.txt -o vectors.hdf5{model}")
 
 
 if __name__ == "__main__":
