@@ -136,7 +136,7 @@ def test_words_of_any_length(spelt, in_order):
     ids = torch.randint(0, 8, (len(spelt), 12), generator=draw)
     for row, length in zip(ids, spelt, strict=True):
         row[length:] = padding
-    found = cpu.CharCnn(embedding, filters())(ids, spelt)
+    found = cpu.CharCnn(embedding, filters())(ids, spelt, len(spelt) + 3)
     expected = char_conv_max(F.embedding(ids, embedding), filters())
     torch.testing.assert_close(found[: len(spelt)], expected, atol=2e-6, rtol=1e-5)
     assert not found[len(spelt) :].any()

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from torchelmo.errors import InputError
 from torchelmo.ops import packed
-from torchelmo.ops.packed import Product, round_up
+from torchelmo.ops.packed import Product, block, filled, round_up
 
 KINDS = {"float32": True, "bf16": packed.has_bf16(), "int8": packed.has_int8()}
 CLOSE = {"float32": 1e-5, "bf16": 0.02, "int8": 0.03}
@@ -84,9 +84,20 @@ def test_zeros_stay_zero(precision):
 @given(st.integers(1, 3000))
 def test_few_numbers_of_rows(rows):
     rounded = round_up(rows)
-    assert rows <= rounded <= rows + 127 and round_up(rounded) == rounded
+    assert rows <= rounded == round_up(rounded)
     assert rounded <= rows * 1.25 or rounded - rows <= 3
-    assert len({round_up(n) for n in range(1, 513)}) < 40
+    assert len({round_up(n) for n in range(1, 513)}) < 30
+
+
+@given(st.integers(1, 3000), st.sampled_from([1, 4, 8]))
+def test_blocks_hold_all_rows_and_few_more(rows, least):
+    sizes = []
+    while sum(sizes) < rows:
+        sizes.append(block(rows - sum(sizes), least))
+    assert set(sizes) <= {size for size in (1, 2, 4, 8, 16, 32, 64) if size >= least}
+    assert sizes[:-1] == sorted(sizes[:-1], reverse=True)
+    assert rows <= sum(sizes) == filled(rows, least) <= rows + max(10, least - 1)
+    assert len(sizes) <= rows // 64 + 4
 
 
 def test_a_precision_that_is_not_there(monkeypatch):

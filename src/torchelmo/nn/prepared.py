@@ -23,9 +23,10 @@ from torchelmo.nn.lstm import LstmLayer, State
 from torchelmo.nn.output import Layers
 from torchelmo.nn.packing import Batch, Integers
 from torchelmo.ops import backend, cpu, threads
-from torchelmo.ops.packed import Precision, Product, give_back, has_bf16, round_up
+from torchelmo.ops.packed import Precision, Product, block, give_back, has_bf16, round_up
 
 WIDE_TOKENS = 128  # a batch of so many leaves much free memory, where there are many cells
+LEAST_WORDS = 8  # at a time: fewer are filled up
 HIGHWAY_BYTES = 48 << 20  # more is not kept twice: many words are computed at a time anyway
 
 
@@ -117,11 +118,13 @@ class Words:
         self.dtype = torch.bfloat16 if kind == "bf16" else torch.float32
         self.characters: cpu.CharCnn | None = None
         self.highways: list[tuple[Product, Product]] = []
+        self.small = True  # weights that are multiplied by a block of rows at a time
         if isinstance(net := token.characters, CharCnn):
             filters = [(conv.weight.detach(), conv.bias.detach()) for conv in net.convolutions]  # type: ignore[operator]
             self.characters = cpu.CharCnn(net.embedding.detach(), filters, kind)
             self.activation = net.activation
             size = sum(parameter.nbytes for parameter in net.highways.parameters())
+            self.small = size <= cpu.SMALL_BYTES
             for layer in net.highways:
                 assert isinstance(layer, Highway)
                 pair = (
@@ -137,20 +140,32 @@ class Words:
         self, characters: Tensor | None, words: Tensor | None, spelt: Sequence[int]
     ) -> Tensor:
         """Compute (n, P), as `TokenLayer.forward`, of words sorted by how much they spell."""
+        if not self.small:
+            return self._some(characters, words, spelt, round_up(len(spelt)))
+        out, start = [], 0
+        while start < len(spelt):
+            rows = block(len(spelt) - start, LEAST_WORDS)
+            some = slice(start, start + rows)
+            ids = [None if of is None else of[some] for of in (characters, words)]
+            out.append(self._some(ids[0], ids[1], spelt[some], rows))
+            start += rows
+        return out[0] if len(out) == 1 else torch.cat(out)
+
+    def _some(
+        self, characters: Tensor | None, words: Tensor | None, spelt: Sequence[int], rows: int
+    ) -> Tensor:
         parts: list[Tensor] = []
-        rows = round_up(len(spelt))
         if self.words is not None and words is not None:
             words = F.pad(words, (0, rows - len(words)))
             parts.append(F.embedding(words, self.words).to(self.dtype))
         if self.characters is not None and characters is not None:
-            x = self.characters(characters - 1, spelt)
+            x = self.characters(characters - 1, spelt, rows)
             x = torch.relu_(x) if self.activation == "relu" else torch.tanh_(x)
             for transform, gate in self.highways:
                 # Few words are one part of work: then the two products are done side by side.
-                new, share = threads.run(
-                    [partial(transform, x, "relu"), partial(gate, x, "sigmoid")]
-                )
-                x = torch.lerp(x, new, share)
+                # Both have the same shape: with activations apart, one product is compiled.
+                new, share = threads.run([partial(transform, x), partial(gate, x)])
+                x = torch.lerp(x, torch.relu_(new), torch.sigmoid_(share))
             parts.append(x)
         vectors = torch.cat(parts, dim=1) if len(parts) > 1 else parts[0]
         vectors = vectors if self.projection is None else self.projection(vectors)

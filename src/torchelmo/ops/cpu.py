@@ -28,6 +28,8 @@ from torchelmo.ops.packed import (
     PLAIN,
     Precision,
     Product,
+    block,
+    filled,
     give_back,
     product,
     product_and,
@@ -37,9 +39,10 @@ from torchelmo.ops.reference import LstmWeights
 
 INPUT_ROWS = 256  # of an input product
 ONCE_ROWS = 512  # different inputs of a batch whose products are kept
+LEAST_ROWS = 4  # of a product with gates: fewer take hardly less time
 FEW_ROWS = 8  # with fewer, reading the weights is the cost: do it once a batch where possible
 SMALL_BYTES = 16 << 20  # weights that stay in the cache, and may be in memory a few times
-WINDOWS = 200  # of characters in a product: its result stays in the cache for the maximum
+LEAST_WINDOWS, WINDOWS = 32, 192  # in a product: its result stays in the cache for the maximum
 
 
 class Lstm:
@@ -47,6 +50,7 @@ class Lstm:
 
     def __init__(self, weights: LstmWeights, precision: Precision = "float32") -> None:
         self.precision = precision
+        self.small = weights.input.nbytes + weights.recurrent.nbytes <= SMALL_BYTES
         self.cells, self.width = weights.bias.shape[0] // 4, weights.recurrent.shape[1]
         self._weights, self._loop = weights, _compiled()
         self._joined: _Form | None = None
@@ -72,12 +76,13 @@ class Lstm:
             x, index = x[index], None
         first, second, last = form.first, form.second, self._projection
         inputs = x.shape[1] if form.joined else 0
-        both = torch.zeros(round_up(rows), inputs + self.width, dtype=second.dtype)
+        least = 0 if not self.small else LEAST_ROWS if form.joined else 1
+        behind = max((_behind(size, least) for size in sizes), default=0)
+        both = torch.zeros(rows + behind, inputs + self.width, dtype=second.dtype)
         if h is not None:
             both[:rows, inputs:] = h
         doubled = x.new_zeros(rows, self.cells) if c is None else c * 2  # (B, H) 2c
         plain = not form.joined and first.kind == PLAIN
-        behind = max((round_up(size) - size for size in sizes), default=0)
         most = len(x) if index is not None else min(max(INPUT_ROWS, rows), len(x)) + behind
         index = x.new_empty(0, dtype=torch.int64) if index is None else F.pad(index, (0, behind))
         out = self._loop(
@@ -86,8 +91,9 @@ class Lstm:
             index,
             both,
             doubled,
-            _scratch(round_up(most) if plain else 0, first.rows),
+            _scratch(most if plain else 0, first.rows),
             form.joined,
+            least,
             [first.kind, second.kind, -1 if last is None else last.kind],
             first.parts,
             second.parts,
@@ -100,8 +106,7 @@ class Lstm:
 
     def _form(self, rows: int) -> _Form:
         """Return the weights in the form that suits so many rows; it is made when first needed."""
-        w = self._weights
-        small = w.input.nbytes + w.recurrent.nbytes <= SMALL_BYTES
+        w, small = self._weights, self.small
         joined = self.precision == "bf16" or (
             self.precision == "float32" and small and rows >= FEW_ROWS
         )
@@ -154,6 +159,7 @@ def steps(
     doubled: Tensor,  # (B, H), 2c, changed in place
     room: Tensor,  # for the input's products, (rows, 4H)
     joined: bool,
+    least: int,  # rows of a block; 0 if all rows of a step are multiplied at once
     kinds: list[int],
     first: list[Tensor],
     second: list[Tensor],
@@ -164,7 +170,7 @@ def steps(
 ) -> Tensor:
     """Run the LSTM; return its outputs (N, P).
 
-    Products have a rounded number of rows; those behind the step's own mean nothing.
+    Products have one of few numbers of rows; those behind the step's own mean nothing.
     """
     cells, inputs = doubled.shape[1], x.shape[1]
     h = both[:, inputs:] if joined else both
@@ -172,58 +178,73 @@ def steps(
     halves = torch.zeros(both.shape[0], cells)  # tanh(c) * o / 2
     ready, once = room, index.shape[0] > 0
     if once:  # inputs that come several times are multiplied once
-        ready = input_product(x, round_up(x.shape[0]), room, kinds[0], first)
+        ready = input_product(x, x.shape[0], least, room, kinds[0], first)
     at, start, end = 0, 0, 0  # of the step among the rows; of those whose input product is there
     for number in range(len(sizes)):
         size = sizes[number]
-        rows = round_up(size)
-        if joined:
-            both[:size, :inputs] = x[at : at + size]
-            i, f, o = product(both[:rows], kinds[0], first, "sigmoid")[:size].chunk(3, dim=1)
-            g = product(both[:rows], kinds[1], second, "tanh")[:size]
-            factor = 2.0
-        else:
-            if not once and at == end:
-                start = end
-                behind = 0
-                for more in sizes[number:]:
-                    if end > start and end + more - start > input_rows:
-                        break
-                    end += more
-                    behind = max(behind, round_up(more) - more)
-                count = round_up(end - start + behind)
-                ready = input_product(x[start : start + count], count, room, kinds[0], first)
-            if once:
-                mine = ready.index_select(0, index[at : at + rows])
+        if not joined and not once and at == end:
+            start = end
+            behind = 0
+            for more in sizes[number:]:
+                if end > start and end + more - start > input_rows:
+                    break
+                end += more
+                behind = max(behind, _behind(more, least))
+            count = end - start + behind
+            ready = input_product(x[start : start + count], count, least, room, kinds[0], first)
+        low = 0
+        while low < size:
+            rows = block(size - low, least) if least > 0 else round_up(size)
+            top, high = low + rows, min(low + rows, size)  # of the product, and of what it is for
+            if joined:
+                both[low:high, :inputs] = x[at + low : at + high]
+                gates = product(both[low:top], kinds[0], first, "sigmoid")[: high - low]
+                i, f, o = gates.chunk(3, dim=1)
+                g = product(both[low:top], kinds[1], second, "tanh")[: high - low]
+                factor = 2.0
             else:
-                mine = ready[at - start : at - start + rows]
-            z = product_and(h[:rows], mine, kinds[1], second)
-            i, f, g, o = z[:size].chunk(4, dim=1)
-            z[:size, : 2 * cells].sigmoid_()
-            o.sigmoid_()
-            g.mul_(2).sigmoid_().sub_(0.5)  # tanh(g) / 2
-            factor = 4.0
-        cell = doubled[:size]
-        cell.mul_(f).addcmul_(i, g, value=factor)
-        if cell_clip != float("inf"):
-            cell.clamp_(-2 * cell_clip, 2 * cell_clip)
-        half = halves[:size]
-        torch.sigmoid(cell, out=half)
-        half.sub_(0.5).mul_(o)
-        if kinds[2] < 0:
-            y = half * 2
-        else:
-            y = product(halves[:rows].to(both.dtype), kinds[2], projection, "none")[:size]
-            if projection_clip != float("inf"):
-                y.clamp_(-projection_clip, projection_clip)
-        out[at : at + size] = y
-        h[:size] = y
+                if once:
+                    mine = ready.index_select(0, index[at + low : at + top])
+                else:
+                    mine = ready[at - start + low : at - start + top]
+                z = product_and(h[low:top], mine, kinds[1], second)[: high - low]
+                i, f, g, o = z.chunk(4, dim=1)
+                z[:, : 2 * cells].sigmoid_()
+                o.sigmoid_()
+                g.mul_(2).sigmoid_().sub_(0.5)  # tanh(g) / 2
+                factor = 4.0
+            cell = doubled[low:high]
+            cell.mul_(f).addcmul_(i, g, value=factor)
+            if cell_clip != float("inf"):
+                cell.clamp_(-2 * cell_clip, 2 * cell_clip)
+            half = halves[low:high]
+            torch.sigmoid(cell, out=half)
+            half.sub_(0.5).mul_(o)
+            if kinds[2] < 0:
+                y = half * 2
+            else:
+                y = product(halves[low:top].to(both.dtype), kinds[2], projection, "none")
+                y = y[: high - low]
+                if projection_clip != float("inf"):
+                    y.clamp_(-projection_clip, projection_clip)
+            out[at + low : at + high] = y
+            h[low:high] = y
+            low = high
         at += size
     return out
 
 
-def input_product(x: Tensor, count: int, room: Tensor, kind: int, parts: list[Tensor]) -> Tensor:
-    """Return the product of x filled up to `count` rows, in `room` where that can be."""
+def _behind(size: int, least: int) -> int:
+    """Return how many rows the products of a step have behind its own."""
+    return (filled(size, least) if least > 0 else round_up(size)) - size
+
+
+def input_product(
+    x: Tensor, count: int, least: int, room: Tensor, kind: int, parts: list[Tensor]
+) -> Tensor:
+    """Return the product of x filled up to `count` rows or more, in `room` where that can be."""
+    if kind != 0:
+        count = round_up(count, 2 if least > 0 else 4)
     if x.shape[0] < count:
         x = torch.cat([x, torch.zeros(count - x.shape[0], x.shape[1])])
     if kind == 0:
@@ -291,13 +312,13 @@ class CharCnn:
         self,
         ids: Tensor,  # (n, C) rows of the embedding, padding at the end
         spelt: Sequence[int],  # how many of each row are not padding; sort by it to save work
+        rows: int,  # of the result, at least n
     ) -> Tensor:
         """Compute (n, F), before the activation.
 
-        Windows of padding alone give one value, so each word has one of them. The result has a
-        rounded number of rows, zero behind those of the words.
+        Windows of padding alone give one value, so each word has one of them. The result has as
+        many rows as are asked for, zero behind those of the words.
         """
-        rows = round_up(len(ids))
         out = torch.zeros(rows, self._product.rows, dtype=self._product.dtype)
         start = 0
         while start < len(ids):
@@ -320,7 +341,7 @@ class CharCnn:
         embedded = F.embedding(ids[:, :characters], self._embedding)  # (n, C, d)
         depth = embedded.shape[2]
         shape, count = (words, longest + 1, self.width * depth), words * (longest + 1)
-        windows = embedded.new_zeros(round_up(count), shape[2])
+        windows = embedded.new_zeros(round_up(max(count, LEAST_WINDOWS), 2), shape[2])
         windows[:count].view(shape).copy_(
             embedded.as_strided(shape, (characters * depth, depth, 1))
         )

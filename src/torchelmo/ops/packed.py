@@ -5,8 +5,10 @@ weights: with 48 rows and 16,384 columns, half of it. Torch has oneDNN's product
 stay rearranged, made for its compiler and called by name here. Where they are not there (other
 processors, builds without oneDNN) a plain product runs.
 
-oneDNN compiles a product for each number of rows, which takes half a millisecond and about as many
-megabytes. Give it a `round_up` number of rows, and there are few of them.
+oneDNN compiles a product for each number of rows, which takes a millisecond and 0.6 MB. Half of it
+is never freed, however small its cache is made, so memory would grow as long as new numbers come.
+Small weights, which stay in the processor's cache, are multiplied by a `block` of rows at a time:
+there are few sizes. Large ones are read once for all rows, a `round_up` number.
 
 float32   the numbers of a plain product up to rounding
 bf16      weights and inputs rounded to 8 bits of mantissa, sums in float32; twice as fast
@@ -34,22 +36,46 @@ PLAIN, PACKED, BYTES = 0, 1, 2  # how the weights of a product are kept
 Parts = list[Tensor]  # weight, bias (or empty), and for bytes what a step of each column stands for
 
 
-def round_up(rows: int) -> int:
-    """Return a number of rows that is at least as large, of which there are few.
+def round_up(rows: int, parts: int = 4) -> int:
+    """Return a number of rows that is at least as large, one of few: `parts` as numbers double.
 
-    >>> round_up(3), round_up(5), round_up(61), round_up(130)
-    (3, 8, 64, 160)
+    >>> round_up(3), round_up(5), round_up(61), round_up(130), round_up(130, 2)
+    (3, 8, 64, 160, 192)
     """
-    step = 128
     if rows <= 4:
-        step = 1
-    elif rows <= 32:
-        step = 4
-    elif rows <= 128:
-        step = 8
-    elif rows <= 512:
-        step = 32
+        return rows
+    double = 8
+    while double < rows:
+        double *= 2
+    step = max(double // (2 * parts), 4)
     return (rows + step - 1) // step * step
+
+
+def block(rows: int, least: int = 1) -> int:
+    """Return how many of the rows, or a few more, the next product takes.
+
+    It is a power of two between `least`, one as well, and 64.
+
+    >>> block(200), block(60), block(50), block(18), block(2), block(2, 4)
+    (64, 64, 32, 16, 2, 4)
+    """
+    size = least
+    while size < rows and size < 64:
+        size *= 2
+    # A few rows too many cost less than another product.
+    return size if size == least or size - rows <= size // 8 + 2 else size // 2
+
+
+def filled(rows: int, least: int = 1) -> int:
+    """Return how many rows the products of all blocks have.
+
+    >>> filled(50)  # 32 + 16 + 2
+    50
+    """
+    done = 0
+    while done < rows:
+        done += block(rows - done, least)
+    return done
 
 
 class Product:
