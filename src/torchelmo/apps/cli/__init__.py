@@ -20,11 +20,14 @@ from torchelmo.apps.cli import (
     console,
     convert,
     embed,
+    evaluate,
     finetune,
     models,
     perplexity,
+    predict,
     prepare,
     pretrain,
+    train,
 )
 from torchelmo.errors import InputError, MissingExtra
 
@@ -43,6 +46,9 @@ app.command("perplexity", epilog=perplexity.EXAMPLE)(perplexity.perplexity)
 app.command("prepare", epilog=prepare.EXAMPLE)(prepare.prepare)
 app.command("pretrain", epilog=pretrain.EXAMPLE)(pretrain.pretrain)
 app.command("finetune", epilog=finetune.EXAMPLE)(finetune.finetune)
+app.command("train", epilog=train.EXAMPLE)(train.train)
+app.command("evaluate", epilog=evaluate.EXAMPLE)(evaluate.evaluate)
+app.command("predict", epilog=predict.EXAMPLE)(predict.predict)
 app.command("analyse", epilog=analyse.EXAMPLE)(analyse.analyse)
 app.command("bench", epilog=bench.EXAMPLE)(bench.bench)
 app.command("models", epilog=models.EXAMPLE)(models.models)

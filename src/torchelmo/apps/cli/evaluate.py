@@ -1,0 +1,30 @@
+"""`torchelmo evaluate`: the figures of a trained task on a file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from torchelmo.apps.cli.options import Device
+from torchelmo.apps.cli.train import figures
+
+EXAMPLE = "Example: torchelmo evaluate runs/ner eng.testb"
+
+
+def evaluate(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A folder that `train` wrote.")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Examples, as `train` reads them.")],
+    model: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The biLM, if it has moved.")
+    ] = None,
+    device: Device = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Predict the examples of FILE and compare."""
+    from torchelmo.tasks.model import load_task
+
+    scores = load_task(run, bilm=model, device=device).evaluate(file)
+    print(json.dumps(scores) if as_json else figures(scores))

@@ -1,0 +1,90 @@
+"""`torchelmo predict`: a trained task on raw text, for people or as JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from torchelmo.apps.cli.options import Device
+from torchelmo.errors import InputError
+
+if TYPE_CHECKING:
+    from torchelmo.tasks.model import AnyTask
+
+EXAMPLE = 'Example: torchelmo predict runs/ner --text "Ada Lovelace left London."'
+WINDOW = 256  # sentences whose predictions are printed together
+
+
+def predict(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A folder that `train` wrote.")],
+    file: Annotated[
+        str | None,
+        typer.Argument(metavar="FILE", help="Raw text, UTF-8; - reads standard input."),
+    ] = None,
+    text: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Text to predict, instead of a file.")
+    ] = None,
+    tokenized: Annotated[
+        bool, typer.Option("--tokenized", help="A line is a text, its words parted by spaces.")
+    ] = False,
+    model: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The biLM, if it has moved.")
+    ] = None,
+    device: Device = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object a line.")] = False,
+) -> None:
+    """Print what RUN predicts for raw text.
+
+    Entities are marked in the text, tags stand behind words, labels before lines. Taggers read
+    sentences, which are found in the text; classifiers read lines.
+    """
+    from torchelmo.tasks.model import load_task
+
+    if (file is None) == (text is None):
+        raise InputError("give either a FILE (- for standard input) or --text TEXT")
+    source = text if text is not None else _read(str(file))
+    if not source.strip():
+        raise InputError("there is no text to predict: it has blank lines alone")
+    task = load_task(run, bilm=model, device=device)
+    units = _units(source, "line" if tokenized else task.unit)
+    while window := list(islice(units, WINDOW)):
+        _print(task, window, tokenized, as_json)
+
+
+def _print(task: AnyTask, window: list[str], tokenized: bool, as_json: bool) -> None:
+    parsed = [task.take(unit.split()) if tokenized else task.parse(unit) for unit in window]
+    found = task.predict([one.example for one in parsed])
+    for one, prediction in zip(parsed, found, strict=True):
+        if as_json:
+            print(json.dumps(task.describe(one, prediction), ensure_ascii=False))
+        else:
+            print(task.show(one, prediction))
+    sys.stdout.flush()
+
+
+def _units(text: str, unit: str) -> Iterator[str]:
+    """Cut a text into what a task reads at a time."""
+    from torchelmo.text.sentences import split_sentences
+
+    if unit == "document":
+        yield text
+    elif unit == "sentence":
+        yield from (span.text for span in split_sentences(text))
+    else:
+        yield from (line.strip() for line in text.split("\n") if line.strip())
+
+
+def _read(file: str) -> str:
+    from torchelmo.formats import files
+
+    if file == "-":
+        return files.decode(sys.stdin.buffer.read(), "standard input")
+    if Path(file).is_dir():
+        raise InputError(f"{file} is a folder, expected a text file")
+    return files.decode(files.read_bytes(Path(file), files.LIST_BYTES), file)

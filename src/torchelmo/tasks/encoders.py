@@ -1,0 +1,365 @@
+"""What a task's network reads of a text: encoders behind one protocol, side by side.
+
+1. `WordVectors`: GloVe or other static vectors, fixed or tuned, or a table that is learned.
+2. `WordCharacters`: the task's own character CNN.
+3. `Contextual`: a mix of a frozen biLM's layers (ELMo; TagLM is its kind "top").
+
+`Inputs` joins them at the input and adds a second, separately weighted mix at the output of the
+task's RNN. An encoder turns words into tensors on the host (`prepare`) and those into vectors on
+the device (`forward`); what it learns is saved with the task, the biLM is not.
+"""
+
+from __future__ import annotations
+
+import zlib
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from torchelmo.config import Json
+from torchelmo.errors import InputError
+from torchelmo.formats.files import strip_ascii
+from torchelmo.nn.scalar_mix import ScalarMix
+from torchelmo.tasks.data import LayerStore, Texts
+from torchelmo.tasks.modules import VariationalDropout
+from torchelmo.tasks.readers.examples import Words
+from torchelmo.tasks.recipe import CharactersRecipe, ElmoRecipe, Recipe, WordsRecipe
+from torchelmo.tasks.vectors import StaticVectors
+
+Vocabularies = Mapping[str, tuple[str, ...]]  # lists of words, characters, labels, by name
+WORDS, CHARACTERS = "words", "characters"
+
+
+class TextEncoder(nn.Module, ABC):
+    """From the words of a batch to vectors (B, T, width)."""
+
+    width: int
+
+    @abstractmethod
+    def prepare(self, texts: Sequence[Words]) -> dict[str, Tensor]:
+        """Return what `forward` needs, made on the host; the keys are the encoder's own."""
+
+    @abstractmethod
+    def forward(self, texts: Texts) -> Tensor:
+        """Return vectors (B, T, width), of any value at padding."""
+
+
+class WordVectors(TextEncoder):
+    """Static vectors: rows of a table for the data's words, a file's vectors for the others."""
+
+    def __init__(
+        self,
+        recipe: WordsRecipe,
+        words: Sequence[str],
+        vectors: StaticVectors | None,
+        width: int | None = None,
+    ) -> None:
+        """Take the words that have a row, and the file's vectors, or the width of a saved table."""
+        super().__init__()
+        self.tuned = recipe.tuned or recipe.vectors is None
+        self.outside = None if recipe.closed else vectors
+        self.facts = None if vectors is None else vectors_facts(vectors)
+        self.rows = {word: row for row, word in enumerate(words, 1)}
+        self.width = width or recipe.dim if vectors is None else vectors.matrix.shape[1]
+        table = torch.zeros(1 + len(words), self.width)  # row 0: unknown
+        if vectors is None:
+            nn.init.normal_(table[1:], std=0.1)
+        elif words:
+            table[1:] = torch.from_numpy(vectors.matrix[[vectors.rows[w] for w in words]])
+        self.table = nn.Parameter(table, requires_grad=self.tuned)
+        self.dropout = VariationalDropout(recipe.dropout)
+        self._found: dict[str, tuple[int, int | None]] = {}
+
+    @staticmethod
+    def collect(
+        recipe: WordsRecipe, texts: Iterable[Words], vectors: StaticVectors | None
+    ) -> list[str]:
+        """Return the words that get a row, as the vectors' file spells them."""
+        if vectors is not None and not (recipe.tuned or recipe.closed):
+            return []
+        counts = Counter(word for words in texts for word in words)
+        kept: dict[str, None] = {}
+        for word, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
+            if count < recipe.min_count:
+                break
+            spelt = word if vectors is None else _spelt(vectors, word)
+            if spelt is not None and _writable(spelt):
+                kept[spelt] = None
+        if vectors is not None and recipe.closed:
+            first = list(vectors.rows)[: recipe.common]
+            kept.update(dict.fromkeys(word for word in first if _writable(word)))
+        return list(kept)
+
+    def prepare(self, texts: Sequence[Words]) -> dict[str, Tensor]:
+        """Rows of the table, and vectors of words that are in the file alone."""
+        ids = np.zeros((len(texts), max(map(len, texts))), np.int64)
+        places: list[tuple[int, int]] = []
+        found: list[int] = []
+        for b, words in enumerate(texts):
+            for t, word in enumerate(words):
+                ids[b, t], other = self._find(word)
+                if other is not None:
+                    places.append((b, t))
+                    found.append(other)
+        out = {"words.rows": torch.from_numpy(ids)}
+        if found and self.outside is not None:
+            out["words.places"] = torch.tensor(places)  # (n, 2)
+            out["words.vectors"] = torch.from_numpy(np.asarray(self.outside.matrix[found]))
+        return out
+
+    def forward(self, texts: Texts) -> Tensor:
+        """Look up."""
+        vectors = self.table[texts.fields["words.rows"]]  # (B, T, D)
+        places = texts.fields.get("words.places")
+        if places is not None:
+            others = texts.fields["words.vectors"].to(vectors)
+            vectors = vectors.index_put((places[:, 0], places[:, 1]), others)
+        dropped: Tensor = self.dropout(vectors)
+        return dropped
+
+    def _find(self, word: str) -> tuple[int, int | None]:
+        """Return a word's row in the table, 0 if none, and else its row in the file."""
+        found = self._found.get(word)
+        if found is None:
+            if self.outside is None:
+                found = self.rows.get(word) or self.rows.get(word.lower(), 0), None
+            else:
+                row = self.rows.get(_spelt(self.outside, word) or "", 0)
+                found = row, None if row else self.outside.find(word)
+            self._found[word] = found
+        return found
+
+
+class WordCharacters(TextEncoder):
+    """A CNN over a word's characters: each filter's largest value, then relu."""
+
+    def __init__(self, recipe: CharactersRecipe, characters: Sequence[str]) -> None:
+        super().__init__()
+        self.ids = {character: n for n, character in enumerate(characters, 2)}  # 0 none, 1 unknown
+        self.least, self.most = recipe.width, max(recipe.max_characters, recipe.width)
+        self.width = recipe.filters
+        self.table = nn.Embedding(2 + len(characters), recipe.dim, padding_idx=0)
+        self.filters = nn.Conv1d(recipe.dim, recipe.filters, recipe.width, padding=recipe.width - 1)
+        self.dropout = VariationalDropout(recipe.dropout)
+        self._spelt: dict[str, list[int]] = {}
+
+    @staticmethod
+    def collect(texts: Iterable[Words]) -> list[str]:
+        """Return the characters of the data, the most frequent first."""
+        words = Counter(word for text in texts for word in text)
+        counts: Counter[str] = Counter()
+        for word, count in words.items():
+            for character in word:
+                counts[character] += count
+        order = sorted(counts, key=lambda character: (-counts[character], character))
+        return [character for character in order if _writable(character)]
+
+    def prepare(self, texts: Sequence[Words]) -> dict[str, Tensor]:
+        """Spell the batch's distinct words, (U, C), and say which stands where, (B, T)."""
+        numbers: dict[str, int] = {}
+        index = np.zeros((len(texts), max(map(len, texts))), np.int64)
+        for b, words in enumerate(texts):
+            index[b, : len(words)] = [numbers.setdefault(word, len(numbers)) for word in words]
+        rows = [self._spell(word) for word in numbers]
+        spelt = np.zeros((len(rows), max(self.least, *map(len, rows))), np.int64)
+        for row, ids in zip(spelt, rows, strict=True):
+            row[: len(ids)] = ids
+        return {
+            "characters.spelt": torch.from_numpy(spelt),
+            "characters.index": torch.from_numpy(index),
+        }
+
+    def forward(self, texts: Texts) -> Tensor:
+        """Run the filters once a distinct word."""
+        spelt = texts.fields["characters.spelt"]
+        windows = self.filters(self.table(spelt).transpose(1, 2))  # (U, filters, C + width - 1)
+        # Windows behind the word would give the bias, in batches with longer words alone.
+        touched = (spelt != 0).sum(dim=1, keepdim=True) + self.least - 1
+        beyond = torch.arange(windows.shape[2], device=spelt.device) >= touched
+        windows = windows.masked_fill(beyond.unsqueeze(1), float("-inf"))
+        found = windows.amax(dim=2).relu()  # (U, filters)
+        dropped: Tensor = self.dropout(found[texts.fields["characters.index"]])
+        return dropped
+
+    def _spell(self, word: str) -> list[int]:
+        spelt = self._spelt.get(word)
+        if spelt is None:
+            spelt = [self.ids.get(character, 1) for character in word[: self.most]]
+            self._spelt[word] = spelt
+        return spelt
+
+
+class Contextual(TextEncoder):
+    """A mix of the biLM's layers, which the batch carries; s and gamma learn, the biLM does not."""
+
+    def __init__(self, recipe: ElmoRecipe, layers: int, width: int) -> None:
+        super().__init__()
+        self.width, self.penalty = width, recipe.penalty
+        self.mix = ScalarMix(
+            layers, kind=recipe.kind, layer_norm=recipe.layer_norm, dropout=recipe.dropout
+        )
+
+    def prepare(self, texts: Sequence[Words]) -> dict[str, Tensor]:
+        """Nothing: the layers come from the store."""
+        return {}
+
+    def forward(self, texts: Texts) -> Tensor:
+        """Mix the batch's layers."""
+        layers = texts.layers
+        if layers is None:
+            raise InputError("this network mixes a biLM's layers and the batch has none")
+        mixed: Tensor = self.mix(layers)  # (N, D)
+        if layers.boundaries:
+            mixed, layers = mixed[layers.inner()], layers.strip()
+        return layers.pad(mixed)
+
+    def regularizer(self) -> Tensor:
+        """Return lambda * |w|^2."""
+        return self.penalty * self.mix.penalty()
+
+
+class Inputs(nn.Module):
+    """All that is read of a text, joined at the input and at the output of the task's RNN."""
+
+    def __init__(
+        self,
+        encoders: Mapping[str, TextEncoder],
+        output: Contextual | None = None,
+        store: LayerStore | None = None,
+    ) -> None:
+        super().__init__()
+        if not encoders:
+            raise InputError(
+                "the network reads nothing: give the recipe a section words, characters or elmo"
+            )
+        self.encoders = nn.ModuleDict(dict(encoders))
+        self.output = output
+        self.width = sum(encoder.width for encoder in encoders.values())
+        self.output_width = 0 if output is None else output.width  # what `after` adds
+        self.store = store
+
+    def prepare(self, texts: Sequence[Words]) -> Texts:
+        """Make a batch of texts on the host; their layers are put where the store keeps them."""
+        fields: dict[str, Tensor] = {}
+        for encoder in self._each():
+            fields.update(encoder.prepare(texts))
+        layers = None if self.store is None else self.store.layers(texts)
+        return Texts(tuple(texts), fields, layers)
+
+    def forward(self, texts: Texts) -> Tensor:
+        """Return the joined vectors (B, T, width), zero at padding."""
+        joined = torch.cat([encoder(texts) for encoder in self._each()], dim=2)
+        return joined * texts.mask.unsqueeze(2)
+
+    def after(self, hidden: Tensor, texts: Texts) -> Tensor:
+        """Add the second mix to the output of a task's RNN: (B, T, H) -> (B, T, H+output_width)."""
+        if self.output is None:
+            return hidden
+        mixed = self.output(texts)
+        return torch.cat([hidden, mixed.to(hidden.dtype)], dim=2)
+
+    def mixes(self) -> dict[str, ScalarMix]:
+        """Return the mixes by place: "input", "output"."""
+        return {place: contextual.mix for place, contextual in self._contextual()}
+
+    def static_facts(self) -> Json | None:
+        """Return what tells the static vectors from others, or the width of their table."""
+        for encoder in self._each():
+            if isinstance(encoder, WordVectors):
+                return encoder.facts or {"width": encoder.width}
+        return None
+
+    def regularizer(self) -> Tensor:
+        """Return lambda * |w|^2 over all mixes, never over gamma."""
+        penalties = [contextual.regularizer() for _, contextual in self._contextual()]
+        return torch.stack(penalties).sum() if penalties else torch.zeros(())
+
+    def _each(self) -> Iterator[TextEncoder]:
+        for encoder in self.encoders.values():
+            yield cast(TextEncoder, encoder)
+
+    def _contextual(self) -> Iterator[tuple[str, Contextual]]:
+        for encoder in self._each():
+            if isinstance(encoder, Contextual):
+                yield "input", encoder
+        if self.output is not None:
+            yield "output", self.output
+
+
+def collect(
+    recipe: Recipe, texts: Iterable[Words], vectors: StaticVectors | None
+) -> dict[str, tuple[str, ...]]:
+    """Return the vocabularies that the recipe's encoders need, from the training texts."""
+    texts = list(texts)
+    out: dict[str, tuple[str, ...]] = {}
+    if recipe.words is not None:
+        out[WORDS] = tuple(WordVectors.collect(recipe.words, texts, vectors))
+    if recipe.characters is not None:
+        out[CHARACTERS] = tuple(WordCharacters.collect(texts))
+    return out
+
+
+def make_inputs(
+    recipe: Recipe,
+    vocabularies: Vocabularies,
+    vectors: StaticVectors | None,
+    store: LayerStore | None,
+    word_width: int | None = None,
+) -> Inputs:
+    """Make the encoders that a recipe asks for; `word_width` is that of a saved table."""
+    encoders: dict[str, TextEncoder] = {}
+    if recipe.words is not None:
+        encoders[WORDS] = WordVectors(
+            recipe.words, listed(vocabularies, WORDS), vectors, word_width
+        )
+    if recipe.characters is not None:
+        encoders[CHARACTERS] = WordCharacters(recipe.characters, listed(vocabularies, CHARACTERS))
+    output = None
+    if recipe.bilm is not None:
+        if store is None:
+            raise InputError("the recipe asks for ELMo: give the biLM")
+        layers, width = store.elmo.config.n_layers, store.elmo.config.width
+        if recipe.bilm.where in ("input", "both"):
+            encoders["elmo"] = Contextual(recipe.bilm, layers, width)
+        if recipe.bilm.where in ("output", "both"):
+            output = Contextual(recipe.bilm, layers, width)
+    return Inputs(encoders, output, store if recipe.bilm is not None else None)
+
+
+def listed(vocabularies: Vocabularies, name: str) -> tuple[str, ...]:
+    """Return one of the vocabularies."""
+    if name not in vocabularies:
+        raise InputError(f"there is no list {name!r} among {', '.join(vocabularies) or 'none'}")
+    return vocabularies[name]
+
+
+def load_vectors(recipe: Recipe) -> StaticVectors | None:
+    """Read the static vectors that a recipe names."""
+    words = recipe.words
+    return None if words is None or words.vectors is None else StaticVectors.load(words.vectors)
+
+
+def vectors_facts(vectors: StaticVectors) -> Json:
+    """Return what tells static vectors from others: how many, how wide, a sum over some rows."""
+    some = np.ascontiguousarray(vectors.matrix[:: max(len(vectors.matrix) // 1000, 1)])
+    return {
+        "words": len(vectors.rows),
+        "width": int(vectors.matrix.shape[1]),
+        "check": zlib.crc32(some.astype("<f4").tobytes()),
+    }
+
+
+def _spelt(vectors: StaticVectors, word: str) -> str | None:
+    return next((form for form in (word, word.lower()) if form in vectors.rows), None)
+
+
+def _writable(word: str) -> bool:
+    """Whether a line of a text file can hold a word."""
+    if not word or strip_ascii(word) != word or "\n" in word or "\r" in word:
+        return False
+    return not any("\ud800" <= character <= "\udfff" for character in word)
