@@ -155,8 +155,9 @@ def around(tokens: Sequence[str], sentence: npt.NDArray[np.int64], place: int, w
 
 def fill(elmo: Elmo, sentence: str) -> str:
     """Return a line: the words that fit a gap best, judged from both sides."""
-    words = ", ".join(one.word for one in elmo.substitutes(sentence, count=5))
-    return f"    {sentence:50} {words}"
+    found = (one.word for one in elmo.substitutes(sentence, count=50))
+    words = [word for word in found if any(map(str.isalnum, word))]  # a comma often fits, too
+    return f"    {sentence:50} {', '.join(words[:5])}"
 
 
 def korean() -> list[str]:
