@@ -69,6 +69,7 @@ def test_any_scheme_is_read_and_the_whole_of_bioul_is_there():
     assert len(Tagger.collect(recipe("ner"), gold)["tags"]) == 1 + 4 * 3
     model = fit(recipe("ner", elmo=None, train=LIGHT), iob1, device="cpu")
     assert torch.equal(model.gold(iob1)["tags"], model.gold(gold)["tags"])
+    assert model.score(iob1, [e.tags for e in gold])["accuracy"] == 100
 
 
 def test_decoding_is_held_to_the_scheme():

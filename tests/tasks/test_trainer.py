@@ -180,6 +180,25 @@ def test_layers_are_computed_once_and_shared(monkeypatch):
     fit(spec, tagged(), tagged(), store=store, device="cpu")
 
 
+def test_examples_are_held_out_the_same_way_for_every_seed():
+    left, right = trainer.hold_out(range(100), 0.1)
+    assert len(right) == 10 and sorted([*left, *right]) == list(range(100))
+    assert trainer.hold_out(range(100), 0.1)[1] == right and right != list(range(10))
+    assert [len(part) for part in trainer.hold_out("ab", 0.9)] == [1, 1]
+    spec = recipe("ner", elmo=None, data={"hold_out": 0.3}, train={"epochs": 1})
+    metrics = fit(spec, tagged(), device="cpu").metrics
+    assert metrics["examples"] == {"train": 7, "valid": 3} and "valid" in metrics["best"]
+
+
+def test_layers_that_do_not_fit_are_told_of_and_learned_from():
+    spec = recipe("ner", elmo={"keep_gb": 0.0}, train={"epochs": 1})
+    with pytest.warns(UserWarning, match="10 texts need more than elmo.keep_gb"):
+        without = fit(spec, tagged(), bilm=elmo(), device="cpu")
+    kept = fit(recipe("ner", train={"epochs": 1}), tagged(), bilm=elmo(), device="cpu")
+    # Other batches of the biLM have other last bits, which Adam's first steps make larger.
+    torch.testing.assert_close(weights(without), weights(kept), rtol=0, atol=1e-3)
+
+
 def test_progress(capsys):
     told = []
     fit(recipe("ner", train={"epochs": 1}), tagged(), bilm=elmo(), report=told.append, device="cpu")

@@ -54,8 +54,12 @@ class DataRecipe:
     train: str | None = None
     valid: str | None = None
     test: str | None = None
+    hold_out: float = 0.0  # without `valid`, this share of `train`, the same for every seed
     reader: Json = field(default_factory=dict)  # keys of the task's reader
     tokenizer: str | None = None  # of raw text to predict; the biLM's own, or "words"
+
+    def __post_init__(self) -> None:
+        check_share("data.hold_out", self.hold_out)
 
 
 @dataclass(frozen=True, kw_only=True)

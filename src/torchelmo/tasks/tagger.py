@@ -1,6 +1,6 @@
 """A tag a word: named entities, chunks, parts of speech.
 
-1. the inputs, variational dropout;
+1. the inputs;
 2. biLSTMs one above the other, each behind variational dropout (entities: 200 cells, then 100);
 3. with ELMo at the output, the second mix beside the last biLSTM's output;
 4. a linear layer to the tags, and a CRF over them, or a softmax.
@@ -55,6 +55,7 @@ class TaggerOptions:
 
     cells: tuple[int, ...] = (200, 100)  # of each direction of each biLSTM, from the lowest
     dropout: float = 0.5  # variational, at the input of each
+    dropout_top: float = 0.0  # variational, at the linear layer
     crf: bool = True
     boundaries: bool = True  # whether the CRF weighs the first and the last tag of a sentence
 
@@ -62,6 +63,7 @@ class TaggerOptions:
         right = bool(self.cells) and all(cells >= 1 for cells in self.cells)
         check("network.cells", list(self.cells), right, "one number or more, each 1 or more")
         check_share("network.dropout", self.dropout)
+        check_share("network.dropout_top", self.dropout_top)
 
 
 class Tagger(TaskModel[Tagged, Tags]):
@@ -84,6 +86,7 @@ class Tagger(TaskModel[Tagged, Tags]):
             width = 2 * cells
         self.rnn = nn.ModuleList(stack)
         self.dropout = VariationalDropout(options.dropout)
+        self.dropout_top = VariationalDropout(options.dropout_top)
         self.top = nn.Linear(width + inputs.output_width, len(self.tags))
         self.crf = None
         if options.crf:
@@ -150,7 +153,7 @@ class Tagger(TaskModel[Tagged, Tags]):
         values = self.inputs(texts)
         for rnn in self.rnn:
             values = rnn(self.dropout(values), texts.lengths)
-        values = self.dropout(self.inputs.after(values, texts))
+        values = self.dropout_top(self.inputs.after(values, texts))
         outputs = {"scores": self.top(values).float()}
         if self.crf is not None:
             outputs["transitions"] = self.crf.transitions
@@ -185,7 +188,8 @@ class Tagger(TaskModel[Tagged, Tags]):
         gold = [example.tags for example in examples]
         if self.limits is None:
             return {"accuracy": word_accuracy(gold, predictions)}
-        found = span_scores(gold, predictions)
+        # Tags are compared in one scheme, or the accuracy would count IOB1's I for IOB2's B.
+        found = span_scores([convert(tags, GIVEN) for tags in gold], predictions)
         overall = found.overall
         return {
             "f1": overall.f1,

@@ -14,11 +14,12 @@ import dataclasses
 import math
 import os
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -43,6 +44,7 @@ from torchelmo.tasks.recipe import Recipe, TrainRecipe, read_recipe
 from torchelmo.tasks.vectors import StaticVectors
 from torchelmo.text.words import get_tokenizer
 
+T = TypeVar("T")
 LOSS_EVERY = 20  # steps between readings of the loss, each of which waits for a GPU
 
 
@@ -82,7 +84,7 @@ def fit(
     Args:
         recipe: a recipe, its file, or the name of one of ours; `changes` are `train.batch=32`.
         train: a file or its examples; by default the recipe's file, as is `valid`. Without
-            validation examples the last epoch is kept.
+            validation examples, `data.hold_out` cuts some off, or the last epoch is kept.
         output: the folder that always holds the best epoch so far; with `overwrite` it may exist.
         bilm: another biLM than the recipe names; or a `store` with layers, shared by several runs.
         vectors: static vectors that are loaded already.
@@ -116,6 +118,8 @@ def fit(
     validation = examples(recipe.data.valid if valid is None else valid, False)
     if not training:
         raise InputError("there are no training examples: give a file, or examples")
+    if not validation and recipe.data.hold_out:
+        training, validation = hold_out(training, recipe.data.hold_out)
     with ExitStack() as stack:
         if progress and report is None:
             report = stack.enter_context(bars())
@@ -336,6 +340,17 @@ def make_optimizer(model: AnyTask, train: TrainRecipe) -> torch.optim.Optimizer:
     return torch.optim.SGD(groups, lr=rate)
 
 
+def hold_out(examples: Sequence[T], share: float) -> tuple[list[T], list[T]]:
+    """Part examples into those to learn from and a share to choose by, always the same way."""
+    count = min(max(round(len(examples) * share), 1), len(examples) - 1)
+    order = torch.randperm(len(examples), generator=torch.Generator().manual_seed(0)).tolist()
+    kept = set(order[:count])
+    return (
+        [example for n, example in enumerate(examples) if n not in kept],
+        [example for n, example in enumerate(examples) if n in kept],
+    )
+
+
 def write_metrics(folder: Path, metrics: Json) -> None:
     """Write metrics.json anew."""
     partial = folder / f".{METRICS}.partial"
@@ -361,7 +376,12 @@ def _compute_layers(store: LayerStore, texts: Sequence[Words], report: Report | 
         if report is not None:
             report(Status("layers", done, len(texts)))
 
-    store.add(texts, tell)
+    if not store.add(texts, tell) and store.keep != "none":
+        warnings.warn(
+            f"the biLM's layers of {len(texts):,} texts need more than elmo.keep_gb: they are "
+            "computed in every pass",
+            stacklevel=3,
+        )
 
 
 def _check_output(output: Path, overwrite: bool) -> None:

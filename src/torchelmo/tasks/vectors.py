@@ -39,7 +39,7 @@ class StaticVectors:
     @classmethod
     def load(cls, name: str) -> StaticVectors:
         """Read "glove" (the installed package) or a text file: a word and its numbers a line."""
-        if name == GLOVE and not Path(name).exists():
+        if name == GLOVE and not Path(name).is_file():
             return _glove()
         return _text(Path(name))
 
