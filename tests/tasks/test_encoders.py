@@ -3,6 +3,7 @@ import pytest
 import torch
 
 from tasks.small import elmo, recipe, static, tagged
+from torchelmo.elmo import Elmo
 from torchelmo.errors import InputError
 from torchelmo.nn.output import Layers
 from torchelmo.tasks import encoders
@@ -129,12 +130,25 @@ def test_layer_norm_as_elmo_has_it(norm):
     model = elmo()
     spec = recipe("ner", characters=None, elmo={"layer_norm": norm})
     store = LayerStore(model, boundaries=norm == "allennlp")
-    inputs = make(spec, store=store).eval()
+    inputs = make(spec, store=store)
     out = inputs(inputs.prepare(SENTENCES))
-    from torchelmo.elmo import Elmo
-
     normed = Elmo(model.to_model(), layer_norm=norm).eval()
     torch.testing.assert_close(out, normed(normed.batch(SENTENCES)).mixes[0])
+
+
+@pytest.mark.parametrize("norm", ["tf", "allennlp"])
+def test_layer_norm_of_predictions_is_that_of_all_training_texts(norm):
+    spec = recipe("ner", characters=None, elmo={"layer_norm": norm})
+    store = LayerStore(elmo(), boundaries=norm == "allennlp")
+    inputs = make(spec, store=store)
+    whole = inputs(inputs.prepare(SENTENCES))
+    again = make(spec, store=store)
+    for sentence in SENTENCES:
+        again(again.prepare([sentence]))
+    again.eval()
+    torch.testing.assert_close(again(again.prepare(SENTENCES)), whole, rtol=1e-4, atol=1e-5)
+    alone = again(again.prepare(SENTENCES[:1]))
+    torch.testing.assert_close(alone[0], whole[0, :2], rtol=1e-4, atol=1e-5)
 
 
 def test_gradients_reach_s_and_gamma_and_not_the_bilm():

@@ -15,6 +15,7 @@ import zlib
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import cast
 
 import numpy as np
@@ -24,7 +25,8 @@ from torch import Tensor, nn
 from torchelmo.config import Json
 from torchelmo.errors import InputError
 from torchelmo.formats.files import strip_ascii
-from torchelmo.nn.scalar_mix import ScalarMix
+from torchelmo.nn.output import Layers
+from torchelmo.nn.scalar_mix import EPSILON, LayerNorm, ScalarMix
 from torchelmo.tasks.data import LayerStore, Texts
 from torchelmo.tasks.modules import VariationalDropout
 from torchelmo.tasks.readers.examples import Words
@@ -33,6 +35,7 @@ from torchelmo.tasks.vectors import StaticVectors
 
 Vocabularies = Mapping[str, tuple[str, ...]]  # lists of words, characters, labels, by name
 WORDS, CHARACTERS = "words", "characters"
+SEEN = 1e6  # tokens; later ones then count a little more than earlier ones
 
 
 class TextEncoder(nn.Module, ABC):
@@ -194,15 +197,59 @@ class WordCharacters(TextEncoder):
         return spelt
 
 
+class LayerStatistics(nn.Module):
+    """Layer normalisation with the batch's mean and variance in training, as the originals have it.
+
+    The originals take those of the batch in prediction as well, where a text's vectors then depend
+    on the texts beside it. Here they are those of all that was seen in training.
+    """
+
+    seen: Tensor
+    mean: Tensor
+    variance: Tensor
+
+    def __init__(self, layers: int, kind: LayerNorm) -> None:
+        super().__init__()
+        self.kind: LayerNorm = kind
+        self.register_buffer("seen", torch.zeros(1))  # tokens
+        self.register_buffer("mean", torch.zeros(layers, 1, 1))
+        self.register_buffer("variance", torch.zeros(layers, 1, 1))
+
+    def forward(self, layers: Layers) -> Layers:
+        """Normalise each layer."""
+        if self.training:
+            counted = layers.flat
+            if self.kind == "tf" and layers.boundaries:
+                counted = counted[:, layers.inner()]
+            variance, mean = torch.var_mean(counted, dim=(1, 2), correction=0, keepdim=True)
+            self._remember(mean, variance, counted.shape[1])
+        else:
+            mean, variance = self.mean, self.variance
+        flat = (layers.flat - mean) * torch.rsqrt(variance + EPSILON[self.kind])
+        return replace(layers, flat=flat)
+
+    @torch.no_grad()
+    def _remember(self, mean: Tensor, variance: Tensor, count: int) -> None:
+        """Join a batch's statistics to those before; float32 counts well up to SEEN."""
+        before = self.seen.clamp(max=SEEN)
+        share = count / (before + count)
+        joined = self.mean + share * (mean - self.mean)
+        spread = (1 - share) * (self.variance + (self.mean - joined).square())
+        self.variance.copy_(spread + share * (variance + (mean - joined).square()))
+        self.mean.copy_(joined)
+        self.seen.copy_(before + count)
+
+
 class Contextual(TextEncoder):
     """A mix of the biLM's layers, which the batch carries; s and gamma learn, the biLM does not."""
 
     def __init__(self, recipe: ElmoRecipe, layers: int, width: int) -> None:
         super().__init__()
         self.width, self.penalty = width, recipe.penalty
-        self.mix = ScalarMix(
-            layers, kind=recipe.kind, layer_norm=recipe.layer_norm, dropout=recipe.dropout
-        )
+        self.mix = ScalarMix(layers, kind=recipe.kind, dropout=recipe.dropout)
+        self.norm = None
+        if recipe.layer_norm is not None:
+            self.norm = LayerStatistics(layers, recipe.layer_norm)
 
     def prepare(self, texts: Sequence[Words]) -> dict[str, Tensor]:
         """Nothing: the layers come from the store."""
@@ -213,6 +260,8 @@ class Contextual(TextEncoder):
         layers = texts.layers
         if layers is None:
             raise InputError("this network mixes a biLM's layers and the batch has none")
+        if self.norm is not None:
+            layers = cast(Layers, self.norm(layers))
         mixed: Tensor = self.mix(layers)  # (N, D)
         if layers.boundaries:
             mixed, layers = mixed[layers.inner()], layers.strip()
