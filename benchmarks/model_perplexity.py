@@ -56,11 +56,12 @@ def main() -> None:
     if hardware is None and elmo.device.type != "cpu":
         hardware = machine.describe(elmo.device)
     with torch.no_grad():
-        values = {path.stem: measure(elmo, path) for path in arguments.texts}
+        # A model card names a figure by its keys with dots between.
+        values = {path.name.split(".")[0]: measure(elmo, path) for path in arguments.texts}
     results.write(
         arguments.output,
         model=f"{name}, {lstm.cells}/{lstm.projection}",
-        data=", ".join(values),
+        data=", ".join(path.name for path in arguments.texts),
         metric="perplexity, perplexity per word, bits per character: mean of both directions",
         values=values,
         hardware=hardware,

@@ -140,8 +140,8 @@ def wic() -> str:
     """Word in context."""
     tables = [layers("wic", language, ("test", "dev", "tune")) for language in LANGUAGES]
     note = (
-        "Accuracy in per cent of a threshold on the cosine, tuned on train + dev (`tune`). The "
-        "best mix is chosen there too. Published for ELMo: 57.7 on WiC's test part."
+        "Accuracy in per cent of a threshold on the cosine, tuned on the parts named first "
+        "(`tune`); the best mix is chosen there too. Published for ELMo: 57.7 on WiC's test part."
     )
     return section("Is it the same sense? (WiC, KoBEST)", *tables, note if any(tables) else "")
 
