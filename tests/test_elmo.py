@@ -129,7 +129,7 @@ def test_the_word_cache_changes_nothing(fixtures, plain, batch, words_that_fit):
             for number, piece in zip(numbers, layers.split(), strict=True):
                 expected = plain.layers([batch[number]])[0]
                 np.testing.assert_allclose(piece.numpy(), expected, atol=2e-6)
-    assert small._cache.store is None or len(small._cache.store) <= words_that_fit
+    assert small._cache.store is None or len(small._cache.store) <= 2 + words_that_fit
 
 
 @settings(max_examples=15, deadline=None)

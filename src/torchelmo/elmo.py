@@ -9,10 +9,10 @@ its layer weights and gamma.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, cast, overload
+from typing import Literal, TypeVar, cast, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from torchelmo import scoring
-from torchelmo.encoder import Batch, Encoder, apart, on_host
+from torchelmo.encoder import SHARED_BYTES, Batch, Encoder, apart, arrays, on_host
 from torchelmo.errors import InputError
 from torchelmo.formats import load, native
 from torchelmo.formats.model import Model
@@ -37,6 +37,7 @@ from torchelmo.text.vocabulary import Vocabulary
 from torchelmo.text.words import Token, Tokenizer, get_tokenizer
 
 Array = npt.NDArray[np.float32]
+Piece = TypeVar("Piece")
 Sentences = str | Sequence[str] | Sequence[Sequence[str]]
 MixKind = Literal["learned", "average", "top"] | int
 
@@ -182,11 +183,12 @@ class Elmo(nn.Module):
         out: list[list[str]] = []
         for number, sentence in enumerate(sentences):
             words = self.tokenizer.words(sentence) if isinstance(sentence, str) else list(sentence)
-            for word in words:
-                if not isinstance(word, str):
-                    raise InputError(
-                        f"sentence {number} holds {word!r}: give a text, or a list of words"
-                    )
+            if set(map(type, words)) - {str}:
+                for word in words:
+                    if not isinstance(word, str):
+                        raise InputError(
+                            f"sentence {number} holds {word!r}: give a text, or a list of words"
+                        )
             out.append(words)
         return out
 
@@ -246,13 +248,11 @@ class Elmo(nn.Module):
         continues where the state's row r stopped, as in the original programs.
         """
         words = self.words(sentences)
-        out: list[Tensor] = [torch.empty(0)] * len(words)
         batches = self.encoder.run(words, state=state, batch_tokens=batch_tokens)
         with threads.serial():
-            for numbers, layers in batches if as_tensors else on_host(batches):
-                for number, piece in zip(numbers, apart(layers), strict=True):
-                    out[number] = piece
-        return out if as_tensors else [_numpy(piece) for piece in out]
+            if as_tensors:
+                return _in_order(len(words), ((n, apart(layers)) for n, layers in batches))
+            return _in_order(len(words), _arrays(on_host(batches)))
 
     @overload
     def embed(
@@ -292,17 +292,16 @@ class Elmo(nn.Module):
         mixer = cast(ScalarMix, self.mixes[mix])
         wide = mixer.layer_norm == "allennlp"
         words = self.words(sentences)
-        out: list[Tensor] = [torch.empty(0)] * len(words)
         run = self.encoder.run(words, state=state, batch_tokens=batch_tokens, boundaries=wide)
         batches = (
             (numbers, Layers(mixer.mix(layers).unsqueeze(0), layers.lengths, wide).strip())
             for numbers, layers in run
         )
         with threads.serial():
-            for numbers, mixed in batches if as_tensors else on_host(batches):
-                for number, piece in zip(numbers, apart(mixed), strict=True):
-                    out[number] = piece[0]
-        return out if as_tensors else [_numpy(piece) for piece in out]
+            if as_tensors:
+                pieces = _in_order(len(words), ((n, apart(layers)) for n, layers in batches))
+                return [piece[0] for piece in pieces]
+            return [piece[0] for piece in _in_order(len(words), _arrays(on_host(batches)))]
 
     def encode(
         self,
@@ -484,6 +483,31 @@ def _restore(mix: ScalarMix, learned: dict[str, Tensor], number: int) -> None:
             mix.weights.copy_(weights)
         if gamma is not None:
             mix.gamma.copy_(gamma)
+
+
+def _in_order(count: int, batches: Iterable[tuple[list[int], list[Piece]]]) -> list[Piece]:
+    """Return the pieces of every sentence, by sentence number."""
+    found: dict[int, Piece] = {}
+    for numbers, pieces in batches:
+        found.update(zip(numbers, pieces, strict=True))
+    return [found[number] for number in range(count)]
+
+
+def _arrays(
+    batches: Iterable[tuple[list[int], Layers]],
+) -> Iterator[tuple[list[int], list[Array]]]:
+    """Yield batches as arrays of sentences; small batches are copied several at a time."""
+    numbers: list[int] = []
+    waiting: list[Layers] = []
+    held = 0
+    for few, layers in batches:
+        numbers += few
+        waiting.append(layers)
+        held += layers.flat.nbytes
+        if held >= SHARED_BYTES or not layers.flat.is_pinned():
+            yield numbers, arrays(waiting)
+            numbers, waiting, held = [], [], 0
+    yield numbers, arrays(waiting)
 
 
 def _numpy(tensor: Tensor) -> Array:

@@ -11,10 +11,10 @@ from __future__ import annotations
 import functools
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import accumulate, chain, repeat
+from itertools import accumulate, chain, pairwise, repeat
 
 import numpy as np
 import numpy.typing as npt
@@ -40,7 +40,9 @@ CPU_BATCH_TOKENS = 2048  # larger gains little and costs memory
 # Numbers of a layer's output in a batch: fewer tokens where the vectors are wide.
 CPU_BATCH_NUMBERS, GPU_BATCH_NUMBERS = 5 << 17, 1 << 25
 AHEAD_TOKENS = 1 << 17  # of a GPU's text: words are looked up while it computes those before
-HOST_BYTES, HOST_PIECES = 64 << 20, 3  # of a batch that goes to host memory at a time, and at once
+# Results that go to host memory: in pieces, of which so much is on its way at once; and how much
+# more than one thread copies from there.
+HOST_PIECE, HOST_BYTES, SHARED_BYTES = 64 << 20, 192 << 20, 32 << 20
 
 Numbers = npt.NDArray[np.int64]  # the words of a sentence
 
@@ -99,24 +101,54 @@ class Encoder:
     @torch.no_grad()
     def vectors(self, words: Sequence[str]) -> Tensor:
         """Return the context-free vectors of `<S>`, `</S>` and distinct words, (2 + n, P)."""
-        cache = self._cache
-        with cache.lock:
-            cache.validate(self.bilm)
-            if cache.ends is None:  # apart, so that their bits do not depend on other words
-                cache.ends = self._compute((), boundaries=True)
-            slots = np.fromiter(map(cache.slots.get, words, repeat(-1)), np.int64, len(words))
-            (absent,), (known,) = (slots < 0).nonzero(), (slots >= 0).nonzero()
+        with self._cache.lock:
+            store = self._begin()
+            found = self._cache.find(words, len(words))
+            (absent,), (known,) = (found < 0).nonzero(), (found >= 0).nonzero()
             missing = [words[i] for i in absent.tolist()]
-            out = cache.ends.new_empty(2 + len(words), cache.ends.shape[1])
-            out[:2] = cache.ends
-            if cache.store is not None and len(known):
-                places, origin = (gpu.send(part, out.device) for part in (known + 2, slots[known]))
-                out[places] = cache.store[origin]
+            out = store.new_empty(2 + len(words), store.shape[1])
+            out[:2] = store[:2]
+            if len(known):
+                places, origin = (gpu.send(x + 2, out.device) for x in (known, found[known]))
+                out[places] = store[origin]
             if missing:
                 fresh = self._compute(missing, boundaries=False)  # (m, P)
                 out[gpu.send(absent + 2, out.device)] = fresh
-                cache.add(missing, fresh)
+                self._cache.add(missing, fresh)
         return out
+
+    @torch.no_grad()
+    def numbers(self, sentences: Sequence[Sequence[str]]) -> tuple[Tensor, Numbers]:
+        """Return vectors, and for the words of sentences, one after another, their numbers.
+
+        The vector of number n is `vectors[2 + n]`; the first two are those of `<S>` and `</S>`.
+        """
+        cache, count = self._cache, sum(map(len, sentences))
+        with cache.lock:
+            store = self._begin()
+            # No list is made: each look at a word is one at another place in memory.
+            found = cache.find(chain.from_iterable(sentences), count)
+            (absent,) = (found < 0).nonzero()
+            if not len(absent):
+                return store, found
+            words = list(chain.from_iterable(sentences))
+            lacking = [words[i] for i in absent.tolist()]
+            missing = list(dict.fromkeys(lacking))
+            if len(cache.slots) + len(missing) <= cache.room(store):
+                store = cache.add(missing, self._compute(missing, boundaries=False))
+                found[absent] = cache.find(lacking, len(lacking))
+                return store, found
+        table = WordTable()  # of these words alone
+        numbers = table.ids(words)
+        return self.vectors(list(table)), numbers
+
+    def _begin(self) -> Tensor:
+        """Return the cache's vectors, of the two boundaries at least."""
+        cache = self._cache
+        cache.validate(self.bilm)
+        if cache.store is None:  # apart, so that their bits do not depend on other words
+            cache.store = self._compute((), boundaries=True)
+        return cache.store
 
     def run(
         self,
@@ -131,36 +163,19 @@ class Encoder:
         With a state, sentence r is batch row r of it, and batches come in order. `batch_tokens`
         bounds the memory of a batch, boundaries counted; None chooses by device.
         """
-        if self.device.type == "cpu" or state is not None:
-            yield from self._run(sentences, batch_tokens, state, boundaries)
-            return
-        ends = np.cumsum(np.fromiter(map(len, sentences), np.int64, len(sentences)))
-        first = 0
-        while first < len(sentences):
-            before = int(ends[first - 1]) if first else 0
-            last = int(np.searchsorted(ends, before + AHEAD_TOKENS)) + 1
-            for group, layers in self._run(sentences[first:last], batch_tokens, None, boundaries):
-                yield [first + number for number in group], layers
-            first = last
-
-    def _run(
-        self,
-        sentences: Sequence[Sequence[str]],
-        batch_tokens: int | None,
-        state: State | None,
-        boundaries: bool,
-    ) -> Iterator[tuple[list[int], Layers]]:
         if batch_tokens is None:
             fit = min(CPU_BATCH_NUMBERS // self.bilm.config.width, CPU_BATCH_TOKENS)
             if self.device.type != "cpu":
                 fit = max(GPU_BATCH_NUMBERS // self.bilm.config.width, 1024)
             batch_tokens = fit
-        table, lengths = WordTable(), list(map(len, sentences))
-        running = table.ids(chain.from_iterable(sentences))  # all at once: quicker
+        lengths = list(map(len, sentences))
+        if state is None and gpu.applies(self.device, self._dtype, grad=False):
+            yield from self._run_gpu(sentences, lengths, batch_tokens, boundaries)
+            return
+        vectors, running = self.numbers(sentences)
         numbers = [
             running[end - n : end] for n, end in zip(lengths, accumulate(lengths), strict=True)
         ]
-        vectors = self.vectors(list(table))
         groups = by_tokens(lengths, batch_tokens, in_order=state is not None)
 
         def part(group: list[int]) -> list[tuple[list[int], Layers]]:
@@ -180,6 +195,34 @@ class Encoder:
         most = 1 if alone else (count + 3) // 2
         for done in threads.ahead((partial(part, group) for group in groups), most):
             yield from done
+
+    def _run_gpu(
+        self,
+        sentences: Sequence[Sequence[str]],
+        lengths: list[int],
+        batch_tokens: int,
+        boundaries: bool,
+    ) -> Iterator[tuple[list[int], Layers]]:
+        """Run on a GPU: a text's words are looked up while it computes those before."""
+        all_counts = np.array(lengths, dtype=np.int64)
+        ends = np.cumsum(all_counts)
+        first = 0
+        while first < len(sentences):
+            before = int(ends[first - 1]) if first else 0
+            last = int(np.searchsorted(ends, before + AHEAD_TOKENS)) + 1
+            vectors, numbers = self.numbers(sentences[first:last])
+            words = gpu.send(numbers.astype(np.int32), vectors.device)
+            run = partial(self.bilm.on_gpu(vectors).flat, vectors, words)
+            counts = all_counts[first:last]
+            starts = ends[first:last] - counts - before
+            for group in by_tokens(lengths[first:last], batch_tokens):
+                for chosen, layers in _halved(run, starts, counts, np.array(group), boundaries):
+                    yield (first + chosen).tolist(), layers
+            first = last
+
+    @property
+    def _dtype(self) -> torch.dtype:
+        return next(self.bilm.parameters()).dtype
 
     def rows(
         self,
@@ -333,33 +376,65 @@ class _Cache:
         self.lock = threading.Lock()
         self.capacity = capacity  # bytes; None: by device
         self.slots: dict[str, int] = {}
-        self.store: Tensor | None = None  # (words, P)
-        self.ends: Tensor | None = None  # (2, P), `<S>` and `</S>`
+        self.store: Tensor | None = None  # (2 + words, P), `<S>` and `</S>` first
         self._version: tuple[object, ...] = ()
 
     def validate(self, bilm: BiLM) -> None:
         version = prepared.version(bilm.token, bilm.precision)
         if version != self._version:
-            self.slots, self.store, self.ends, self._version = {}, None, None, version
+            self.slots, self.store, self._version = {}, None, version
 
-    def add(self, words: Sequence[str], vectors: Tensor) -> None:
-        if not words:
-            return
-        capacity = GPU_CACHE_BYTES if vectors.is_cuda else CPU_CACHE_BYTES
+    def find(self, words: Iterable[str], count: int) -> Numbers:
+        """Return the slot of each word, or -1."""
+        return np.fromiter(map(self.slots.get, words, repeat(-1)), np.int64, count)
+
+    def room(self, store: Tensor) -> int:
+        """Return how many words there may be."""
+        capacity = GPU_CACHE_BYTES if store.is_cuda else CPU_CACHE_BYTES
         if self.capacity is not None:
             capacity = self.capacity
-        room = max(capacity // (vectors.shape[1] * vectors.element_size()), 1)
+        return max(capacity // (store.shape[1] * store.element_size()), 1)
+
+    def add(self, words: Sequence[str], vectors: Tensor) -> Tensor:
+        """Keep words that are not there, as many as may be; return the vectors.
+
+        Rows that are there stay as they are: others may be reading them.
+        """
+        assert self.store is not None
+        room = self.room(self.store)
         if len(self.slots) + len(words) > room:
-            self.slots, self.store = {}, None
-        words = words[:room]
-        needed = len(self.slots) + len(words)
-        if self.store is None or needed > len(self.store):
-            grown = vectors.new_empty(min(max(needed, 2 * len(self.slots)), room), vectors.shape[1])
-            if self.store is not None:
-                grown[: len(self.slots)] = self.store[: len(self.slots)]
+            self.slots, self.store = {}, self.store[:2]
+        words, known = words[:room], len(self.slots)
+        needed = known + len(words)
+        if 2 + needed > len(self.store):
+            grown = vectors.new_empty(2 + min(max(needed, 2 * known), room), vectors.shape[1])
+            grown[: 2 + known] = self.store[: 2 + known]
             self.store = grown
-        self.store[len(self.slots) : needed] = vectors[: len(words)]
-        self.slots.update(zip(words, range(len(self.slots), needed), strict=True))
+        self.store[2 + known : 2 + needed] = vectors[: len(words)]
+        self.slots.update(zip(words, range(known, needed), strict=True))
+        return self.store
+
+
+@torch.no_grad()
+def _halved(
+    run: Callable[[Numbers, Numbers, bool], Layers],
+    starts: Numbers,
+    counts: Numbers,
+    group: Numbers,
+    boundaries: bool,
+) -> Iterator[tuple[Numbers, Layers]]:
+    """Run some sentences of a text on a GPU, by halves where all do not fit in memory."""
+    try:
+        layers = run(starts[group], counts[group], boundaries)
+    except (MemoryError, RuntimeError) as error:
+        if len(group) < 2 or not out_of_memory(error):
+            raise
+        layers = None  # type: ignore[assignment]  # leaves the error and its memory behind
+    if layers is not None:
+        yield group, layers
+        return
+    for half in np.array_split(group, 2):
+        yield from _halved(run, starts, counts, half, boundaries)
 
 
 def on_host(
@@ -370,16 +445,19 @@ def on_host(
     Its next batch is computed while the last pieces of one are waited for or used.
     """
     begun: deque[tuple[list[int], Layers, torch.cuda.Event]] = deque()
+    held = 0
     for numbers, layers in batches:
         if not layers.flat.is_cuda:
             yield numbers, layers
             continue
         for few, part in _pieces(numbers, layers):
             begun.append((few, *_fetch(part)))
-            if len(begun) == HOST_PIECES:
+            held += part.flat.nbytes
+            while held > HOST_BYTES:
+                held -= begun[0][1].flat.nbytes
                 yield _arrived(*begun.popleft())
-    for waiting in begun:
-        yield _arrived(*waiting)
+    while begun:
+        yield _arrived(*begun.popleft())
 
 
 def _arrived(
@@ -392,7 +470,7 @@ def _arrived(
 def _pieces(numbers: list[int], layers: Layers) -> Iterator[tuple[list[int], Layers]]:
     """Cut a batch between sentences."""
     ends = np.cumsum(layers.lengths)
-    tokens = max(HOST_BYTES * layers.flat.shape[1] // max(layers.flat.nbytes, 1), 1)
+    tokens = max(HOST_PIECE * layers.flat.shape[1] // max(layers.flat.nbytes, 1), 1)
     first, start = 0, 0
     while first < len(numbers):
         last = max(int(np.searchsorted(ends, start + tokens, side="right")), first + 1)
@@ -409,8 +487,11 @@ def _fetch(layers: Layers) -> tuple[Layers, torch.cuda.Event]:
     stream = _side_stream(source.device)
     stream.wait_stream(torch.cuda.current_stream(source.device))
     with torch.cuda.stream(stream):
-        for home, layer in zip(flat, source, strict=True):  # each is in one piece
-            home.copy_(layer, non_blocking=True)
+        if source.is_contiguous():
+            flat.copy_(source, non_blocking=True)
+        else:  # each layer is in one piece
+            for home, layer in zip(flat, source, strict=True):
+                home.copy_(layer, non_blocking=True)
         done = torch.cuda.Event()
         done.record()
     source.record_stream(stream)
@@ -424,18 +505,28 @@ def _side_stream(device: torch.device) -> torch.cuda.Stream:
 
 def apart(layers: Layers) -> list[Tensor]:
     """Return each sentence's layers in memory of its own, not views that keep the whole batch."""
-    pieces = layers.split()
-    if not layers.flat.is_pinned():
-        return [piece.clone() for piece in pieces]
-    # A GPU's results come faster than one core copies them.
-    size = -(-len(pieces) // max(threads.count(), 1))
-    groups = [pieces[start : start + size] for start in range(0, len(pieces), size)]
-    copies = threads.run([partial(_clone, group) for group in groups])
-    return [piece for group in copies for piece in group]
+    return [piece.clone() for piece in layers.split()]
 
 
-def _clone(pieces: list[Tensor]) -> list[Tensor]:
-    return [piece.clone() for piece in pieces]
+def arrays(batches: Sequence[Layers]) -> list[npt.NDArray[np.float32]]:
+    """Return the same as arrays, of batches in host memory."""
+    spans = [
+        (layers.flat.numpy(), start, end)
+        for layers in batches
+        for start, end in pairwise(accumulate(layers.lengths, initial=0))
+    ]
+    if sum(layers.flat.nbytes for layers in batches) < SHARED_BYTES:
+        return _copies(spans)
+    # One core copies more slowly than a GPU computes.
+    size = -(-len(spans) // max(threads.count(), 1))
+    groups = [spans[first : first + size] for first in range(0, len(spans), size)]
+    return list(chain.from_iterable(threads.run([partial(_copies, group) for group in groups])))
+
+
+def _copies(
+    spans: Sequence[tuple[npt.NDArray[np.float32], int, int]],
+) -> list[npt.NDArray[np.float32]]:
+    return [flat[:, start:end].copy() for flat, start, end in spans]
 
 
 def _index(numbers: Sequence[Numbers]) -> Tensor:

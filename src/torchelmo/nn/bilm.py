@@ -110,14 +110,20 @@ class BiLM(nn.Module):
         `words` are the vectors that stand in the sentences: `<S>`, the words, `</S>`, one sentence
         after the other.
         """
-        parts = [cast(list[LstmLayer], s) for s in (self.forward_layers, self.backward_layers)]
         run: prepared.Stacks | gpu.Stacks
         if vectors.is_cuda:
-            dtype = vectors.dtype if self.precision == "float32" else torch.bfloat16
-            run = gpu.stacks(self, parts, dtype)
+            run = self.on_gpu(vectors)
         else:
-            run = prepared.stacks(self, parts, self.precision)
+            run = prepared.stacks(self, self._parts(), self.precision)
         return run(vectors, words, lengths, state, first_row, boundaries)
+
+    def on_gpu(self, vectors: Tensor) -> gpu.Stacks:
+        """Return the prepared LSTMs, where `is_quick` and vectors are on a GPU."""
+        dtype = vectors.dtype if self.precision == "float32" else torch.bfloat16
+        return gpu.stacks(self, self._parts(), dtype)
+
+    def _parts(self) -> list[list[LstmLayer]]:
+        return [cast(list[LstmLayer], s) for s in (self.forward_layers, self.backward_layers)]
 
     @staticmethod
     def is_quick(vectors: Tensor) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -38,12 +39,12 @@ SLACK = 512  # rows times steps that may be read for nothing, or an eighth of th
 LARGEST = STEPS[-1] * ROWS[-1]  # rows times steps of a segment
 
 
-def applies(device: torch.device, dtype: torch.dtype) -> bool:
+def applies(device: torch.device, dtype: torch.dtype, *, grad: bool | None = None) -> bool:
     """Whether a pass over such vectors, as torch is set now, goes this way."""
     return (
         device.type == "cuda"
         and dtype.itemsize <= 4
-        and not torch.is_grad_enabled()
+        and not (torch.is_grad_enabled() if grad is None else grad)
         and not torch.is_autocast_enabled("cuda")
         and backend.choose(device) == "triton"
     )
@@ -74,18 +75,28 @@ class Stacks:
         """Contextualise a batch, as `BiLM.quick`."""
         if state is not None:
             return self._carried(vectors, words, lengths, state, first_row, boundaries)
+        counts = np.array(lengths, dtype=np.int64)
+        ends = np.cumsum(counts + 2)
+        inside = np.ones(len(words), dtype=bool)
+        inside[ends - 1] = inside[ends - counts - 2] = False
+        inner = send((words[inside] - 2).astype(np.int32), vectors.device)
+        return self.flat(vectors, inner, np.cumsum(counts) - counts, counts, boundaries)
+
+    def flat(
+        self, vectors: Tensor, words: Tensor, starts: Integers, counts: Integers, boundaries: bool
+    ) -> Layers:
+        """Contextualise some sentences of a text, each from zero.
+
+        `words` is the text, (N,) int32, of words whose vectors are `vectors[2 + n]`; `starts` and
+        `counts` say where in it the sentences are.
+        """
         from torchelmo.ops import triton_rows
 
-        counts = np.array(lengths, dtype=np.int64)
         kept = counts + 2 if boundaries else counts
         order = np.argsort(-counts, kind="stable")
-        table = np.stack([np.cumsum(counts + 2) - counts - 2, counts, np.cumsum(kept) - kept])
-        sent = send(
-            np.concatenate([table[:, order].reshape(-1), words]).astype(np.int32), vectors.device
-        )
-        sentences = triton_rows.Sentences(
-            sent[table.size :], sent[: table.size].view(3, -1), boundaries
-        )
+        rows = starts[order], counts[order], (np.cumsum(kept) - kept)[order]
+        table = np.stack(rows).astype(np.int32)
+        sentences = triton_rows.Sentences(words, send(table, vectors.device), boundaries)
         width = vectors.shape[1]
         flat = vectors.new_empty(
             self.config.layers + 1, int(kept.sum()), 2 * width, dtype=torch.float32
@@ -95,11 +106,11 @@ class Stacks:
             home = self._enter(vectors)
             for first in range(0, len(steps), ROWS[-1]):
                 parts = segments(steps[first : first + ROWS[-1]], first)
-                home.clear(parts[0].rows)
                 for part in parts:
                     x = home.x(part.steps * part.rows)
                     triton_rows.read(vectors, sentences, part, x, flat)
-                    triton_rows.write(home(part.steps, part.rows), sentences, part, flat)
+                    y = home(part.steps, part.rows, fresh=part.begin == 0)
+                    triton_rows.write(y, sentences, part, flat)
         return Layers(flat, tuple(kept.tolist()), boundaries)
 
     def _enter(self, like: Tensor) -> _Home:
@@ -170,6 +181,9 @@ class Stacks:
         return out
 
 
+_Shape = tuple[int, int, bool]  # steps, rows, and whether rows start from zero
+
+
 class _Home:
     """Where segments are computed: inputs, outputs and the rows' memory, at fixed places."""
 
@@ -186,7 +200,7 @@ class _Home:
             )
             for _ in range(config.layers)
         ]
-        self._graphs: OrderedDict[tuple[int, int], torch.cuda.CUDAGraph | None] = OrderedDict()
+        self._graphs: OrderedDict[_Shape, torch.cuda.CUDAGraph | None] = OrderedDict()
         self._pool: Any = None
         self._stream: torch.cuda.Stream | None = None
 
@@ -196,49 +210,49 @@ class _Home:
             stream.wait_stream(self._stream)
         self._stream = stream
 
-    def clear(self, rows: int) -> None:
-        """Start rows from zero."""
-        for pair in self._memory:
-            for tensor in pair:
-                tensor[:, :rows].zero_()
-
     def x(self, count: int) -> Tensor:
         """Return the place of inputs, (2, S * R, P)."""
         return self._x[: 2 * count * self._width].view(2, count, self._width)
 
-    def __call__(self, steps: int, rows: int) -> Tensor:
-        """Go on with rows; return the place of their outputs, (L, 2, S * R, P)."""
-        y = self._y[: 2 * self._levels * steps * rows * self._width]
-        y = y.view(self._levels, 2, steps * rows, self._width)
-        shape = steps, rows
+    def __call__(self, steps: int, rows: int, *, fresh: bool) -> Tensor:
+        """Go on with rows, or start fresh ones; return the place of outputs, (L, 2, S * R, P)."""
+        shape = steps, rows, fresh
         graph = self._graphs.get(shape)
         if graph is not None:
             self._graphs.move_to_end(shape)
             graph.replay()
         elif shape in self._graphs and self._x.is_cuda:
-            self._graphs[shape] = graph = self._record(steps, rows, y)
+            self._graphs[shape] = graph = self._record(shape)
             graph.replay()
         else:
             self._graphs[shape] = None
-            self._compute(steps, rows, y)
+            self._compute(shape)
             while len(self._graphs) > SHAPES:
                 self._graphs.popitem(last=False)
-        return y
+        return self._outputs(steps * rows)
 
-    def _compute(self, steps: int, rows: int, y: Tensor) -> None:
+    def _outputs(self, count: int) -> Tensor:
+        y = self._y[: 2 * self._levels * count * self._width]
+        return y.view(self._levels, 2, count, self._width)
+
+    def _compute(self, shape: _Shape) -> None:
+        steps, rows, fresh = shape
         memory = [(h[:, :rows], c[:, :rows]) for h, c in self._memory]
+        if fresh:
+            for tensor in chain.from_iterable(memory):
+                tensor.zero_()
         outputs, after = self._run(self.x(steps * rows), [rows] * steps, memory)
         for (h, _), last in zip(memory, after, strict=True):
             h.copy_(last)
-        torch.stack(outputs, out=y)
+        torch.stack(outputs, out=self._outputs(steps * rows))
 
-    def _record(self, steps: int, rows: int, y: Tensor) -> torch.cuda.CUDAGraph:
+    def _record(self, shape: _Shape) -> torch.cuda.CUDAGraph:
         torch.cuda.synchronize()
         if self._pool is None:
             self._pool = torch.cuda.graph_pool_handle()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
-            self._compute(steps, rows, y)
+            self._compute(shape)
         return graph
 
 

@@ -35,10 +35,16 @@ class Block(NamedTuple):
     warps: int
     stages: int
 
+    def divides(self, columns: int, depth: int) -> bool:
+        """Whether a product of such a shape has no part of a block left over, but for rows."""
+        return columns % self.columns == 0 and depth % self.depth == 0
+
 
 # Measured on an H200, as is when to take them: see `fits`. For 16 bits, and for split float32.
-GATES, SPLIT_GATES = Block(128, 64, 64, 8, 3), Block(128, 64, 32, 8, 2)
+GATES, SPLIT_GATES = Block(128, 64, 64, 8, 3), Block(128, 64, 16, 8, 3)
 PROJECTION, SPLIT_PROJECTION = Block(64, 32, 64, 4, 5), Block(64, 64, 32, 4, 3)
+# ... and for few rows, of 16 bits.
+FEW, FEW_GATES, FEW_PROJECTION = 32, Block(16, 32, 128, 4, 3), Block(16, 16, 256, 4, 3)
 DEEPEST = 512  # products of 16 bits with a longer sum are quicker by the library, cells apart
 
 
@@ -344,16 +350,19 @@ def fits(cells: int, width: int, out_width: int, dtype: torch.dtype, saving: boo
     """
     if saving or dtype.itemsize > 4 or (dtype.itemsize == 2 and width + out_width > DEEPEST):
         return False
-    gates, projection = _blocks(dtype)
-    whole = cells % gates.columns, out_width % projection.columns
-    deep = (width + out_width) % gates.depth, cells % projection.depth
-    return not any((*whole, *deep))
+    split = dtype == torch.float32
+    gates, projection = (SPLIT_GATES, SPLIT_PROJECTION) if split else (GATES, PROJECTION)
+    return gates.divides(cells, width + out_width) and projection.divides(out_width, cells)
 
 
-def _blocks(dtype: torch.dtype) -> tuple[Block, Block]:
-    if dtype == torch.float32:
-        return SPLIT_GATES, SPLIT_PROJECTION
-    return GATES, PROJECTION
+def _block(
+    kinds: tuple[Block, Block, Block], rows: int, columns: int, m: Tensor, depth: int
+) -> Block:
+    """Choose of what is for 16 bits, for split float32, and for few rows."""
+    usual, split, few_rows = kinds
+    if m.element_size() == 4:
+        return split
+    return few_rows if rows <= FEW and few_rows.divides(columns, depth) else usual
 
 
 def gates_cell(
@@ -370,7 +379,8 @@ def gates_cell(
     if c.is_meta:
         return
     directions, rows, cells = c.shape
-    block, split = _blocks(m.dtype)[0], m.shape[2] != cells
+    kinds = GATES, SPLIT_GATES, FEW_GATES
+    block, split = _block(kinds, rows, cells, m, joined.shape[2]), m.shape[2] != cells
     grid = (triton.cdiv(rows, block.rows) * (cells // block.columns), directions)
     _gates_cell[grid](
         joined, *joined.stride()[:2], gates, gates.stride(0), bias,
@@ -395,7 +405,8 @@ def project(
     if y.is_meta:
         return
     directions, rows, width = y.shape
-    block, split = _blocks(m.dtype)[1], low > 0
+    kinds = PROJECTION, SPLIT_PROJECTION, FEW_PROJECTION
+    block, split = _block(kinds, rows, width, m, m.shape[2]), low > 0
     there = y if following is None else following
     next_rows = 0 if following is None else following.shape[1]
     grid = (triton.cdiv(rows, block.rows) * (width // block.columns), directions)

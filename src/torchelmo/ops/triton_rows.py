@@ -20,7 +20,7 @@ ROWS, COLUMNS = 8, 128  # of a program
 class Sentences(NamedTuple):
     """Sentences on the device, the longest first."""
 
-    words: Tensor  # (N,) int32: the vectors that stand in them, boundaries among them
+    words: Tensor  # (N,) int32: the vector of word n is number 2 + n, those of boundaries 0 and 1
     table: Tensor  # (3, B) int32: where each begins there, how many words it has, its first output
     boundaries: bool  # whether `<S>` and `</S>` are in the output
 
@@ -47,7 +47,8 @@ def _places(table, total, first, count, begin, rows, steps, d, block, EDGE: tl.c
     target = tl.load(table + 2 * total + sentence)
     place = tl.where(d == 0, time, last - time)
     shown = there & (rank < count) & (place >= EDGE) & (place <= last - EDGE)
-    read = start + tl.minimum(tl.maximum(place, 0), last)
+    # -2 and -1 are the boundaries, whose vectors come before those of words.
+    read = tl.where(place <= 0, -2, tl.where(place >= last, -1, start + place - 1))
     return m, there, read, tl.where(shown, target + place - EDGE, -1)
 
 
@@ -63,7 +64,8 @@ def _read(
     m, there, read, out = _places(
         table, total, first, count, begin, rows, steps, d, tl.program_id(0), EDGE, BR
     )
-    row = tl.load(words + read, there, 0).to(tl.int64)
+    word = tl.load(words + read, there & (read >= 0), 0)
+    row = (2 + tl.where(read < 0, read, word)).to(tl.int64)
     wide = (d * rows * steps + m).to(tl.int64)
     out = out.to(tl.int64)
     for start in range(0, width, BC):
