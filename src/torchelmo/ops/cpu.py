@@ -39,7 +39,7 @@ from torchelmo.ops.reference import LstmWeights
 
 INPUT_ROWS = 256  # of an input product
 ONCE_ROWS = 512  # different inputs of a batch whose products are kept
-LEAST_ROWS = 4  # of a product with gates: fewer take hardly less time
+LEAST_ROWS = 4  # of a product, where a batch has more: the few steps of fewer are filled up
 FEW_ROWS = 8  # with fewer, reading the weights is the cost: do it once a batch where possible
 SMALL_BYTES = 16 << 20  # weights that stay in the cache, and may be in memory a few times
 LEAST_WINDOWS, WINDOWS = 32, 192  # in a product: its result stays in the cache for the maximum
@@ -76,7 +76,7 @@ class Lstm:
             x, index = x[index], None
         first, second, last = form.first, form.second, self._projection
         inputs = x.shape[1] if form.joined else 0
-        least = 0 if not self.small else LEAST_ROWS if form.joined else 1
+        least = 0 if not self.small else LEAST_ROWS if rows >= FEW_ROWS else 1
         behind = max((_behind(size, least) for size in sizes), default=0)
         both = torch.zeros(rows + behind, inputs + self.width, dtype=second.dtype)
         if h is not None:
