@@ -65,9 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if "embed" in asked.only:
             found["embed"] = list(embeddings(name, text, device))
         if "scale" in asked.only and name == "small":
-            sizes = (1000, 10_000, 100_000, 1_000_000, 10_000_000)
-            model = embedding.random_model(name)
-            found["scale"] = list(embedding.by_size(model, sizes, device))
+            found["scale"] = list(by_size(name, text, device))
         if "train" in asked.only and asked.corpus is not None:
             found["train"] = training(name, asked.corpus, device)
         print(name, found, flush=True)
@@ -195,6 +193,51 @@ def rate(
     speed = tokens / seconds
     said = {"precision": precision, "to": to, **more}
     return {**said, "tokens_per_second": speed, "tflops": speed * work / 1e12}
+
+
+def by_size(name: str, text: Sentences, device: torch.device) -> Iterator[dict[str, float]]:
+    """Yield what a token costs, and the memory, in texts of 1e3 to 1e7 tokens, never held whole.
+
+    They are the text again and again, with every fiftieth word a new one each time.
+    """
+    model = embedding.random_model(name)
+    for size in (1000, 10_000, 100_000, 1_000_000, 10_000_000):
+        elmo = Elmo(model, precision="bf16").to(device)
+        strange = [[word + "~" for word in words] for words in text]
+        for _ in range(2):
+            run_through(elmo, shortened(strange, size))
+        machine.reset_peak(device)
+        spent, done, distinct, turn = 0.0, 0, set[str](), 0
+        while done < size:
+            window = shortened(again(text, turn), size - done)
+            distinct.update(word for words in window for word in words)
+            spent += clock(partial(run_through, elmo, window), device)
+            done += sum(map(len, window))
+            turn += 1
+        yield {
+            "tokens": done,
+            "distinct": len(distinct),
+            "microseconds_per_token": 1e6 * spent / done,
+            **machine.peak(device),
+        }
+
+
+def again(text: Sentences, turn: int) -> Sentences:
+    """Return new strings, and every fiftieth word a new word."""
+    words = [" ".join(sentence).split(" ") for sentence in text]
+    for number, sentence in enumerate(words):
+        for place in range(number % 50, len(sentence), 50):
+            sentence[place] += str(turn)
+    return words
+
+
+def shortened(text: Sentences, tokens: int) -> Sentences:
+    """Return sentences from the beginning up to so many tokens, one sentence at least."""
+    total, end = 0, 0
+    while end < len(text) and (total < tokens or end == 0):
+        total += len(text[end])
+        end += 1
+    return text[:end]
 
 
 def run_through(elmo: Elmo, sentences: Sentences) -> None:

@@ -122,4 +122,4 @@ def test_shapes_recorded_are_few(bilm, vectors, monkeypatch):
     for longest in (3, 11, 19, 27, 3, 3):
         words, _ = sentences(lengths=[longest, longest])
         stacks(vectors, words, [longest, longest], None, 0, False)
-    assert list(stacks._home._graphs) == [(32, 2, True), (8, 2, True)]
+    assert list(stacks._home._graphs) == [(28, 2, True), (4, 2, True)]

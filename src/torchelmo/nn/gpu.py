@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from torchelmo.ops.triton_rows import Segment
 
 SHAPES = 128  # recorded at most
-STEPS = (64, 48, 40, 32, 24, 16, 8)
+STEPS = (64, 56, 48, 40, 36, 32, 28, 24, 20, 16, 12, 8, 4)
 ROWS = (
     *(1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512),
     *(640, 768, 896, 1024, 1280, 1536, 1792, 2048),
 )
 SLACK = 512  # rows times steps that may be read for nothing, or an eighth of the segment
-LARGEST = STEPS[-1] * ROWS[-1]  # rows times steps of a segment
+LARGEST = 1 << 14  # rows times steps of a segment
 
 
 def applies(device: torch.device, dtype: torch.dtype, *, grad: bool | None = None) -> bool:
@@ -260,7 +260,7 @@ def segments(steps: Integers, first: int = 0) -> list[Segment]:
     """Cut rows of so many steps, the longest first, into segments of the shapes that are recorded.
 
     >>> segments(np.array([20, 9, 3]))
-    [Segment(first=0, sentences=3, begin=0, steps=24, rows=4)]
+    [Segment(first=0, sentences=3, begin=0, steps=20, rows=4)]
     """
     from torchelmo.ops.triton_rows import Segment
 
@@ -270,12 +270,10 @@ def segments(steps: Integers, first: int = 0) -> list[Segment]:
         count = int(np.searchsorted(falling, -begin, side="left"))
         rows = next(size for size in ROWS if size >= count)
         left = steps[:count] - begin
-        for length in STEPS:
-            work = int(np.minimum(left, length).sum())
-            waste = length * rows - work
-            short = length < left[0] + STEPS[-1] and length * rows <= LARGEST
-            if length == STEPS[-1] or (short and waste <= max(work // 8, SLACK)):
-                break
+        lengths = np.array([n for n in STEPS if n < left[0] + STEPS[-1] and n * rows <= LARGEST])
+        work = np.minimum(left[:, None], lengths).sum(axis=0)
+        fitting = lengths * rows - work <= np.maximum(work // 8, SLACK)
+        length = int(lengths[fitting.argmax()] if fitting.any() else lengths[-1])
         found.append(Segment(first, count, begin, length, rows))
         begin += length
     return found
