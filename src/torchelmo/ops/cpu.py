@@ -76,7 +76,9 @@ class Lstm:
             x, index = x[index], None
         first, second, last = form.first, form.second, self._projection
         inputs = x.shape[1] if form.joined else 0
-        least = 0 if not self.small else LEAST_ROWS if rows >= FEW_ROWS else 1
+        least = LEAST_ROWS if rows >= FEW_ROWS else 1
+        if not self.small or self.precision == "int8":  # rounding to bytes takes several operations
+            least = 0
         behind = max((_behind(size, least) for size in sizes), default=0)
         both = torch.zeros(rows + behind, inputs + self.width, dtype=second.dtype)
         if h is not None:
@@ -186,12 +188,13 @@ def steps(
             start = end
             behind = 0
             for more in sizes[number:]:
-                if end > start and end + more - start > input_rows:
+                more_behind = max(behind, _behind(more, least))
+                if end > start and end + more + more_behind - start > input_rows:
                     break
                 end += more
-                behind = max(behind, _behind(more, least))
+                behind = more_behind
             count = end - start + behind
-            ready = input_product(x[start : start + count], count, least, room, kinds[0], first)
+            ready = input_product(x[start:], count, least, room, kinds[0], first)
         low = 0
         while low < size:
             rows = block(size - low, least) if least > 0 else round_up(size)
@@ -242,9 +245,10 @@ def _behind(size: int, least: int) -> int:
 def input_product(
     x: Tensor, count: int, least: int, room: Tensor, kind: int, parts: list[Tensor]
 ) -> Tensor:
-    """Return the product of x filled up to `count` rows or more, in `room` where that can be."""
+    """Return the product of the first `count` rows of x or more, in `room` where that can be."""
     if kind != 0:
         count = round_up(count, 2 if least > 0 else 4)
+    x = x[:count]
     if x.shape[0] < count:
         x = torch.cat([x, torch.zeros(count - x.shape[0], x.shape[1])])
     if kind == 0:
