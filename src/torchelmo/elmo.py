@@ -9,9 +9,8 @@ its layer weights and gamma.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Literal, TypeVar, cast, overload
 
@@ -253,7 +252,7 @@ class Elmo(nn.Module):
         with threads.serial():
             if as_tensors:
                 return _in_order(len(words), ((n, apart(layers)) for n, layers in batches))
-            return _in_order(len(words), self._arrays(batches))
+            return _in_order(len(words), _arrays(on_host(batches)))
 
     @overload
     def embed(
@@ -302,7 +301,7 @@ class Elmo(nn.Module):
             if as_tensors:
                 pieces = _in_order(len(words), ((n, apart(layers)) for n, layers in batches))
                 return [piece[0] for piece in pieces]
-            return [piece[0] for piece in _in_order(len(words), self._arrays(batches))]
+            return [piece[0] for piece in _in_order(len(words), _arrays(on_host(batches)))]
 
     def encode(
         self,
@@ -404,11 +403,6 @@ class Elmo(nn.Module):
             self.encoder, self.softmax, self.vocabulary, words, position, count
         )
 
-    def _arrays(
-        self, batches: Iterable[tuple[list[int], Layers]]
-    ) -> Iterator[tuple[list[int], list[Array]]]:
-        return (_arrays_of_gpu if self.device.type == "cuda" else _arrays)(batches)
-
     def _vectors(self, words: list[list[str]], layer: int | None) -> list[Tensor]:
         if layer is None:
             return self.embed(words, as_tensors=True)
@@ -502,35 +496,18 @@ def _in_order(count: int, batches: Iterable[tuple[list[int], list[Piece]]]) -> l
 def _arrays(
     batches: Iterable[tuple[list[int], Layers]],
 ) -> Iterator[tuple[list[int], list[Array]]]:
-    """Yield batches as arrays of sentences."""
-    for numbers, layers in on_host(batches):
-        yield numbers, arrays([layers])
-
-
-def _arrays_of_gpu(
-    batches: Iterable[tuple[list[int], Layers]],
-) -> Iterator[tuple[list[int], list[Array]]]:
-    """Yield the same of a GPU's batches, copied some at a time while the next are started."""
-    yield from threads.ahead(_copies(on_host(batches)), 2)
-
-
-def _copies(
-    batches: Iterable[tuple[list[int], Layers]],
-) -> Iterator[Callable[[], tuple[list[int], list[Array]]]]:
+    """Yield batches as arrays of sentences; a GPU's small ones are copied several at a time."""
     numbers: list[int] = []
     waiting: list[Layers] = []
+    held = 0
     for few, layers in batches:
         numbers += few
         waiting.append(layers)
-        if sum(one.flat.nbytes for one in waiting) >= SHARED_BYTES:
-            yield partial(_copied, numbers, waiting)
-            numbers, waiting = [], []
-    if waiting:
-        yield partial(_copied, numbers, waiting)
-
-
-def _copied(numbers: list[int], batches: list[Layers]) -> tuple[list[int], list[Array]]:
-    return numbers, arrays(batches)
+        held += layers.flat.nbytes
+        if held >= SHARED_BYTES or not layers.flat.is_pinned():
+            yield numbers, arrays(waiting)
+            numbers, waiting, held = [], [], 0
+    yield numbers, arrays(waiting)
 
 
 def _numpy(tensor: Tensor) -> Array:

@@ -145,13 +145,17 @@ def test_without_gradients_the_results_are_the_same(backend):
 
 
 @needs_triton
-@pytest.mark.parametrize("sizes", [[5, 5, 3], [130, 129]], ids=["few rows", "more than a block"])
+@pytest.mark.parametrize(
+    ("sizes", "cells"),
+    [([5, 5, 3], 256), ([40, 36], 128), ([130, 129], 128)],
+    ids=["few rows", "less than a block", "more than a block"],
+)
 @pytest.mark.parametrize("clips", [(0.6, 0.5), (None, None)], ids=str)
-def test_products_and_cells_in_one_kernel(sizes, clips):
+def test_products_and_cells_in_one_kernel(sizes, cells, clips):
     """Shapes that the blocks divide, in 16 bits, no gradients."""
     from torchelmo.ops import triton_lstm  # needs Triton
 
-    made = case(sizes, cells=128, width=64, resets=0.3, scale=0.3)
+    made = case(sizes, cells=cells, width=64, resets=0.3, scale=0.3)
     x, weights, h, c, marks, _ = made
     wanted = run("reference", sizes, made, clips)
 
@@ -165,7 +169,7 @@ def test_products_and_cells_in_one_kernel(sizes, clips):
         found = lstmp(
             narrow(x), sizes, own, narrow(h), narrow(c), *clips, marks.to(DEVICE), backend="triton"
         )
-    assert triton_lstm.fits(128, 64, 64, low, saving=False)
+    assert triton_lstm.fits(cells, 64, 64, low, saving=False)
     assert 1e-5 < error([t.double().cpu() for t in found], wanted[:3]) < 1e-2
 
 

@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     from torchelmo.ops.triton_rows import Segment
 
 SHAPES = 128  # recorded at most
-STEPS = (64, 56, 48, 40, 36, 32, 28, 24, 20, 16, 12, 8, 4)
+# Steps of a segment: for many rows fewer kinds, as each segment takes the host some time.
+STEPS, WIDE_STEPS = (64, 56, 48, 40, 36, 32, 28, 24, 20, 16, 12, 8, 4), (64, 48, 40, 32, 24, 16, 8)
+NARROW = 64  # rows
 ROWS = (
     *(1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512),
     *(640, 768, 896, 1024, 1280, 1536, 1792, 2048),
@@ -270,7 +272,9 @@ def segments(steps: Integers, first: int = 0) -> list[Segment]:
         count = int(np.searchsorted(falling, -begin, side="left"))
         rows = next(size for size in ROWS if size >= count)
         left = steps[:count] - begin
-        lengths = np.array([n for n in STEPS if n < left[0] + STEPS[-1] and n * rows <= LARGEST])
+        steps_of = STEPS if rows <= NARROW else WIDE_STEPS
+        most = min(left[0] + steps_of[-1] - 1, LARGEST // rows)
+        lengths = np.array([length for length in steps_of if length <= most])
         work = np.minimum(left[:, None], lengths).sum(axis=0)
         fitting = lengths * rows - work <= np.maximum(work // 8, SLACK)
         length = int(lengths[fitting.argmax()] if fitting.any() else lengths[-1])
