@@ -185,9 +185,103 @@ def cpu() -> str:
     return "\n".join(rows) + "\n"
 
 
+def gpu() -> str:
+    """The LSTMs alone and training steps on a GPU."""
+    found = result("speed/gpu")
+    values, sizes = found["values"], ("small", "original")
+    rows = [f"| {found['hardware']}, bf16, tokens a second | small | original |", "|---|---|---|"]
+    names = {
+        "forward": "both LSTM stacks, forward, with clips",
+        "cuDNN forward": "cuDNN's, which do not clip",
+        "forward and backward": "both stacks, forward and backward, with clips",
+        "cuDNN forward and backward": "cuDNN's, which do not clip",
+    }
+    for key, name in names.items():
+        cells = (f"{values[size]['lstm'][key]:,.0f}" for size in sizes)
+        rows.append(f"| {name} | {' | '.join(cells)} |")
+    cells = (f"{values[size]['train']['median']:,.0f}" for size in sizes)
+    rows.append(f"| whole training step (median of 25 steps) | {' | '.join(cells)} |")
+    return "\n".join(rows) + "\n"
+
+
+def gpu_embedding() -> str:
+    """Embedding on a GPU, by place and batch."""
+    found = result("speed/gpu-embedding")
+    kinds = [
+        ("layers on the device, words seen before", {"to": "device"}),
+        ("... no word seen before", {"to": "device", "words": "unseen"}),
+        ("arrays in host memory, one call", {"to": "host"}),
+        ("... by batches of 256 sentences", {"to": "host", "batch": "256 sentences"}),
+        ("... by batches of 32 sentences", {"to": "host", "batch": "32 sentences"}),
+        ("... a call for each 256 sentences", {"to": "host", "call": "256 sentences"}),
+        ("... a call for each 32 sentences", {"to": "host", "call": "32 sentences"}),
+    ]
+    columns = [(size, kind) for size in ("small", "original") for kind in ("float32", "bf16")]
+    named = " | ".join(f"{size}, {kind}" for size, kind in columns)
+    rows = [f"| {found['hardware']}, tokens a second | {named} |", "|---|" + "---|" * len(columns)]
+
+    def cell(size: str, precision: str, wanted: dict) -> str:
+        asked = {"precision": precision, **wanted}
+        keys = ("precision", "to", "words", "batch", "call")
+        for row in found["values"][size]["embed"]:
+            own = {key: row[key] for key in keys if key in row}
+            if own == asked and "tokens_per_second" in row:
+                return f"{row['tokens_per_second']:,.0f}"
+        raise KeyError(asked)
+
+    for name, wanted in kinds:
+        rows.append(f"| {name} | {' | '.join(cell(*one, wanted) for one in columns)} |")
+
+    def single(size: str, precision: str, key: str) -> float:
+        rows = found["values"][size]["embed"]
+        return next(r[key] for r in rows if r["precision"] == precision and key in r)
+
+    cells = (f"{single(*one, 'median_ms'):.1f}" for one in columns)
+    rows.append(f"| one sentence, ms | {' | '.join(cells)} |")
+    cells = (f"{single(*one, 'least_cosine_to_float32'):.5f}" for one in columns)
+    rows.append(f"| smallest cosine to float32 | {' | '.join(cells)} |")
+    return "\n".join(rows) + "\n"
+
+
+def gpu_limits() -> str:
+    """What the GPU can do at most, and what of it is reached."""
+    found = result("speed/gpu-embedding")["values"]
+    limits = found["limits"]
+
+    def best(size: str, precision: str) -> float:
+        rows = found[size]["embed"]
+        return max(r["tflops"] for r in rows if r["precision"] == precision and "tflops" in r)
+
+    rows = ["| TFLOP/s | a large product | small, embedding | original, embedding |"]
+    rows.append("|---|---|---|---|")
+    for kind in ("float32", "bf16"):
+        cells = [f"{limits[kind] / 1e3:.0f}", *(f"{best(n, kind):.0f}" for n in SIZES)]
+        rows.append(f"| {kind} | {' | '.join(cells)} |")
+    rows.append(f"| float32 by one tf32 product | {limits['tf32'] / 1e3:.0f} | | |")
+    return "\n".join(rows) + "\n"
+
+
+def gpu_scale() -> str:
+    """Cost of a token by size of text."""
+    found = result("speed/gpu")["values"]["small"]["scale"]
+    rows = ["| tokens | distinct words | microseconds a token | process, MB | device, MB |"]
+    rows.append("|---|---|---|---|---|")
+    rows += [
+        f"| {row['tokens']:,} | {row['distinct']:,} | {row['microseconds_per_token']:.2f} | "
+        f"{row['process_mb']:,.0f} | {row['device_mb']:,.0f} |"
+        for row in found
+    ]
+    return "\n".join(rows) + "\n"
+
+
+SIZES = ("small", "original")
 TABLES: dict[str, Callable[[], str]] = {
     "cpu": cpu,
     "finetuning": docs_models.finetuning,
+    "gpu": gpu,
+    "gpu-embedding": gpu_embedding,
+    "gpu-limits": gpu_limits,
+    "gpu-scale": gpu_scale,
     "kernels": kernels,
     "loading": docs_models.loading,
     "models": docs_models.models,
