@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import accumulate, chain, pairwise, repeat
+from itertools import accumulate, chain, repeat
 
 import numpy as np
 import numpy.typing as npt
@@ -424,12 +424,13 @@ def _halved(
     boundaries: bool,
 ) -> Iterator[tuple[Numbers, Layers]]:
     """Run some sentences of a text on a GPU, by halves where all do not fit in memory."""
+    layers: Layers | None
     try:
         layers = run(starts[group], counts[group], boundaries)
     except (MemoryError, RuntimeError) as error:
         if len(group) < 2 or not out_of_memory(error):
             raise
-        layers = None  # type: ignore[assignment]  # leaves the error and its memory behind
+        layers = None  # leaves the error and its memory behind
     if layers is not None:
         yield group, layers
         return
@@ -450,7 +451,8 @@ def on_host(
         if not layers.flat.is_cuda:
             yield numbers, layers
             continue
-        for few, part in _pieces(numbers, layers):
+        tokens = HOST_PIECE * layers.flat.shape[1] // max(layers.flat.nbytes, 1)
+        for few, part in _pieces(numbers, layers, tokens):
             begun.append((few, *_fetch(part)))
             held += part.flat.nbytes
             while held > HOST_BYTES:
@@ -467,10 +469,12 @@ def _arrived(
     return numbers, layers
 
 
-def _pieces(numbers: list[int], layers: Layers) -> Iterator[tuple[list[int], Layers]]:
-    """Cut a batch between sentences."""
+def _pieces(numbers: list[int], layers: Layers, tokens: int) -> Iterator[tuple[list[int], Layers]]:
+    """Cut a batch between sentences, into pieces of so many tokens, one sentence at least."""
+    if layers.flat.shape[1] <= tokens:
+        yield numbers, layers
+        return
     ends = np.cumsum(layers.lengths)
-    tokens = max(HOST_PIECE * layers.flat.shape[1] // max(layers.flat.nbytes, 1), 1)
     first, start = 0, 0
     while first < len(numbers):
         last = max(int(np.searchsorted(ends, start + tokens, side="right")), first + 1)
@@ -510,23 +514,25 @@ def apart(layers: Layers) -> list[Tensor]:
 
 def arrays(batches: Sequence[Layers]) -> list[npt.NDArray[np.float32]]:
     """Return the same as arrays, of batches in host memory."""
-    spans = [
-        (layers.flat.numpy(), start, end)
-        for layers in batches
-        for start, end in pairwise(accumulate(layers.lengths, initial=0))
-    ]
-    if sum(layers.flat.nbytes for layers in batches) < SHARED_BYTES:
-        return _copies(spans)
+    shared = sum(layers.flat.nbytes for layers in batches) >= SHARED_BYTES
     # One core copies more slowly than a GPU computes.
-    size = -(-len(spans) // max(threads.count(), 1))
-    groups = [spans[first : first + size] for first in range(0, len(spans), size)]
-    return list(chain.from_iterable(threads.run([partial(_copies, group) for group in groups])))
+    count = max(threads.count(), 1) if shared else 1
+    size = -(-sum(layers.flat.shape[1] for layers in batches) // count)  # tokens of a part
+    out: list[npt.NDArray[np.float32]] = []
+    work = []
+    for layers in batches:
+        for _, part in _pieces(list(range(len(layers.lengths))), layers, size):
+            (levels, _, width), dtype = part.flat.shape, part.flat.numpy().dtype
+            own = [np.empty((levels, n, width), dtype) for n in part.lengths]
+            work.append(partial(_split, part, own))
+            out += own
+    threads.run(work)
+    return out
 
 
-def _copies(
-    spans: Sequence[tuple[npt.NDArray[np.float32], int, int]],
-) -> list[npt.NDArray[np.float32]]:
-    return [flat[:, start:end].copy() for flat, start, end in spans]
+def _split(layers: Layers, out: Sequence[npt.NDArray[np.float32]]) -> None:
+    homes = [torch.from_numpy(home) for home in out]
+    torch.split_with_sizes_copy(layers.flat, list(layers.lengths), dim=1, out=homes)
 
 
 def _index(numbers: Sequence[Numbers]) -> Tensor:
