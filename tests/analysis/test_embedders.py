@@ -7,10 +7,10 @@ import torch
 from bulk.tiny import tiny_model
 from torchelmo.analysis.embedders import AVERAGE, ModelEmbedder, StaticEmbedder, Vectors
 from torchelmo.analysis.places import Marked, in_words
-from torchelmo.analysis.static import StaticVectors
 from torchelmo.config import TokenizerConfig
 from torchelmo.elmo import Elmo
 from torchelmo.errors import InputError
+from torchelmo.tasks.vectors import StaticVectors
 
 SENTENCES = [
     in_words("A heron waits".split(), [(1, 2)]),

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from torchelmo.analysis import neighbours_table as table
 from torchelmo.analysis import senses
-from torchelmo.analysis.static import StaticVectors
 from torchelmo.elmo import Elmo
 from torchelmo.errors import InputError
+from torchelmo.tasks.vectors import StaticVectors
 from torchelmo.text.words import Token, get_tokenizer
 
 

@@ -16,9 +16,9 @@ import numpy.typing as npt
 import torch
 
 from torchelmo.analysis.places import WHOLE_WORDS, Marked, cut
-from torchelmo.analysis.static import StaticVectors
 from torchelmo.elmo import Elmo
 from torchelmo.errors import InputError
+from torchelmo.tasks.vectors import StaticVectors
 from torchelmo.text.words import get_tokenizer
 
 Array = npt.NDArray[np.float32]

@@ -30,8 +30,8 @@ import numpy.typing as npt
 from torchelmo.analysis.nearest import DIGITS, unit
 from torchelmo.analysis.results import Values, percent
 from torchelmo.analysis.senses import Example
-from torchelmo.analysis.static import StaticVectors
 from torchelmo.errors import InputError
+from torchelmo.tasks.vectors import StaticVectors
 from torchelmo.text.words import Token, get_tokenizer
 
 Array = npt.NDArray[np.float32]

@@ -18,8 +18,8 @@ from torchelmo.errors import InputError
 
 if TYPE_CHECKING:
     from torchelmo.analysis.results import Probe, Values
-    from torchelmo.analysis.static import StaticVectors
     from torchelmo.elmo import Elmo
+    from torchelmo.tasks.vectors import StaticVectors
 
 EXAMPLE = "Example: torchelmo analyse wic MODEL --data wic.tar.xz --vectors glove -o wic.json"
 
@@ -119,9 +119,9 @@ def analyse(
         asked = read(probe, data, dev=dev, tags=tags.value, seeds=numbers)
 
     from torchelmo.analysis import neighbours_table, results
-    from torchelmo.analysis.static import StaticVectors
     from torchelmo.apps.bench import machine, report
     from torchelmo.elmo import Elmo
+    from torchelmo.tasks.vectors import StaticVectors
 
     table = None if vectors is None else StaticVectors.load(vectors)
     console.download(model, offline or None)
