@@ -6,7 +6,8 @@ TOKENS has a sentence a line, words between blanks; CORPUS is what `torchelmo pr
 the training steps. Parts: the LSTMs alone, forward and with the backward pass, beside cuDNN's LSTM
 of the same size, which does not clip; embedding from lists of words to layers on the device and to
 arrays in host memory, all at once and by batches of sentences; one sentence at a time; texts from a
-thousand tokens up; whole training steps. Needs torch, numpy, safetensors and regex alone.
+thousand tokens up; whole training steps; and a step of both stacks by number of rows, beside the
+time it takes to read its weights. Needs torch, numpy, safetensors and regex alone.
 """
 
 from __future__ import annotations
@@ -27,12 +28,13 @@ from torchelmo.apps.bench import arithmetic, embedding, machine
 from torchelmo.apps.bench.machine import clock
 from torchelmo.config import ElmoConfig
 from torchelmo.elmo import Elmo
+from torchelmo.nn import gpu
 from torchelmo.nn.bilm import BiLM
 from torchelmo.pretrain.corpus import Corpus
 from torchelmo.pretrain.loop import Trainer
 from torchelmo.pretrain.recipe import read_recipe
 
-PARTS = ("lstm", "embed", "scale", "train")
+PARTS = ("lstm", "steps", "embed", "scale", "train")
 NAMES = ("small", "original")
 RECIPES = {"small": "small", "original": "original-fast"}
 ROWS, STEPS = 1024, 20  # of the LSTMs alone
@@ -62,6 +64,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         found = values[name] = {}
         if "lstm" in asked.only:
             found["lstm"] = lstms(name, device)
+        if "steps" in asked.only:
+            found["steps"] = list(steps(name, device, values["limits"]))
         if "embed" in asked.only:
             found["embed"] = list(embeddings(name, text, device))
         if "scale" in asked.only and name == "small":
@@ -146,6 +150,35 @@ def best(work: Callable[[], object], device: torch.device, times: int = 3, each:
             work()
 
     return min(clock(some, device) for _ in range(times)) / each
+
+
+def steps(
+    name: str, device: torch.device, limits: dict[str, float]
+) -> Iterator[dict[str, float | str]]:
+    """Yield the microseconds of a step of all layers, without gradients, as segments are run.
+
+    And those that reading its weights takes at least, and its products at least, by the limits.
+    """
+    config = ElmoConfig.preset(name)
+    lstm = config.lstm
+    weights = lstm.layers * 2 * lstm.cells * (4 * 2 * lstm.projection + lstm.projection)
+    for precision, dtype in (("float32", torch.float32), ("bf16", torch.bfloat16)):
+        bilm = BiLM(config).to(device)
+        stacks = gpu.Stacks([list(bilm.forward_layers), list(bilm.backward_layers)], dtype)
+        for rows in (1, 8, 32, 64, 256, 1024, 2048):
+            with torch.no_grad():
+                home = stacks._enter(torch.zeros(1, lstm.projection, device=device))
+                work = partial(home, 8, rows, fresh=True)
+                for _ in range(3):
+                    work()
+                seconds = best(work, device, each=20) / 8
+            yield {
+                "precision": precision,
+                "rows": rows,
+                "microseconds": 1e6 * seconds,
+                "weights_read": 1e6 * weights * dtype.itemsize / (1e9 * limits["copy"]),
+                "multiplied": 1e6 * rows * arithmetic.per_token(config) / (1e9 * limits[precision]),
+            }
 
 
 def embeddings(name: str, text: Sentences, device: torch.device) -> Iterator[dict[str, Any]]:
