@@ -59,6 +59,7 @@ TASKS = {
     "cola": "classifier:Classifier",
     "nsmc": "classifier:Classifier",
     "labels": "classifier:Classifier",
+    "qa": "questions:Questions",
     "nli": "entailment:Entailment",
     "srl": "roles:Roles",
 }
@@ -163,6 +164,10 @@ class TaskModel(nn.Module, ABC, Generic[E, P]):
             text = f"{text} {word}" if text else word
             tokens.append(Token(word, start, start + len(word)))
         return Parsed(self.example([tuple(words)]), text, (tuple(tokens),))
+
+    def parse_file(self, path: str) -> list[Parsed[E]] | None:
+        """Make examples of a file that is in the task's own form; None: it is raw text."""
+        return None
 
     def size(self, example: E) -> int:
         """How long an example is: batches are made of examples of about one size."""

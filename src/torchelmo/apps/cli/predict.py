@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,7 +15,7 @@ from torchelmo.apps.cli.options import Device
 from torchelmo.errors import InputError
 
 if TYPE_CHECKING:
-    from torchelmo.tasks.model import AnyTask
+    from torchelmo.tasks.model import AnyTask, Parsed
 
 EXAMPLE = 'Example: torchelmo predict runs/ner --text "Ada Lovelace left London."'
 WINDOW = 256  # sentences whose predictions are printed together
@@ -42,7 +42,8 @@ def predict(
     """Print what RUN predicts for raw text.
 
     Entities are marked in the text, tags stand behind words, labels before lines. Taggers read
-    sentences, which are found in the text; classifiers read lines.
+    sentences, which are found in the text; classifiers read lines; questions are lines with a TAB
+    before the context, or a file in SQuAD's form (*.json), and answers come with their score.
     """
     from torchelmo.tasks.model import load_task
 
@@ -52,15 +53,20 @@ def predict(
     if not source.strip():
         raise InputError("there is no text to predict: it has blank lines alone")
     task = load_task(run, bilm=model, device=device)
-    units = _units(source, "line" if tokenized else task.unit)
-    while window := list(islice(units, WINDOW)):
-        _print(task, window, tokenized, as_json)
+    ready = None if file is None or file == "-" else task.parse_file(file)
+    parsed = _parse(task, source, tokenized) if ready is None else iter(ready)
+    while window := list(islice(parsed, WINDOW)):
+        _print(task, window, as_json)
 
 
-def _print(task: AnyTask, window: list[str], tokenized: bool, as_json: bool) -> None:
-    parsed = [task.take(unit.split()) if tokenized else task.parse(unit) for unit in window]
-    found = task.predict([one.example for one in parsed])
-    for one, prediction in zip(parsed, found, strict=True):
+def _parse(task: AnyTask, source: str, tokenized: bool) -> Iterator[Parsed[Any]]:
+    for unit in _units(source, "line" if tokenized else task.unit):
+        yield task.take(unit.split()) if tokenized else task.parse(unit)
+
+
+def _print(task: AnyTask, window: list[Parsed[Any]], as_json: bool) -> None:
+    found = task.predict([one.example for one in window])
+    for one, prediction in zip(window, found, strict=True):
         if as_json:
             print(json.dumps(task.describe(one, prediction), ensure_ascii=False))
         else:
