@@ -92,6 +92,15 @@ def recipe(**sections):
     return recipe_from_json(data, "recipe")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    """Two that wait for each other are slower over such small numbers."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 @pytest.fixture(scope="module")
 def trained():
     examples = frames()

@@ -18,6 +18,7 @@ product and about seven small operations, six on the way back. Steps are float32
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -25,8 +26,11 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
+from torchelmo.ops import threads
+
 RECURRENT, ALL = 5, 6  # g i f o r depend on the step before, the highway's W_p x does not
 FORGET = 2
+SMALL = 1 << 22  # multiplications of a step on a CPU, about 0.1 ms, that are not worth two threads
 
 
 class Way(NamedTuple):
@@ -94,23 +98,24 @@ class _Steps(torch.autograd.Function):
         gs, is_, fs, os, rs = (part.split(sizes) for part in gates.split(cells, dim=1))
         squashed = gates[:, cells:].split(sizes)
         last = 0
-        for number, t in enumerate(way.order):
-            m, n = way.shared(number), sizes[t]
-            if m:
-                torch.addmm(
-                    _first(given[t], m), _first(hs[last], m), turned, out=_first(whole[t], m)
-                )
-            if m < n:
-                whole[t][m:].copy_(given[t][m:])
-            gs[t].tanh_()
-            squashed[t].sigmoid_()
-            torch.mul(gs[t], is_[t], out=cs[t])
-            if m:
-                _first(cs[t], m).addcmul_(_first(fs[t], m), _first(cs[last], m))
-            torch.lerp(carried[t], cs[t].tanh().mul_(os[t]), rs[t], out=hs[t])
-            if mask is not None:
-                hs[t].mul_(mask[:n])
-            last = t
+        with _threads(products, weight, sizes):
+            for number, t in enumerate(way.order):
+                m, n = way.shared(number), sizes[t]
+                if m:
+                    torch.addmm(
+                        _first(given[t], m), _first(hs[last], m), turned, out=_first(whole[t], m)
+                    )
+                if m < n:
+                    whole[t][m:].copy_(given[t][m:])
+                gs[t].tanh_()
+                squashed[t].sigmoid_()
+                torch.mul(gs[t], is_[t], out=cs[t])
+                if m:
+                    _first(cs[t], m).addcmul_(_first(fs[t], m), _first(cs[last], m))
+                torch.lerp(carried[t], cs[t].tanh().mul_(os[t]), rs[t], out=hs[t])
+                if mask is not None:
+                    hs[t].mul_(mask[:n])
+                last = t
         ctx.save_for_backward(products, weight, mask, gates, cell, out, way.before, way.inner)
         ctx.way = way
         return out
@@ -146,21 +151,28 @@ class _Steps(torch.autograd.Function):
         steps, hs, cs = grad_recurrent.split(sizes), grad_out.split(sizes), grad_cell.split(sizes)
         lower, upper, fs = factors[:, :3].split(sizes), factors[:, 3:].split(sizes), f.split(sizes)
         later = 0
-        for number in range(len(sizes) - 1, -1, -1):
-            t, n = way.order[number], sizes[way.order[number]]
-            m = way.shared(number + 1) if number + 1 < len(sizes) else 0
-            if m:
-                _first(hs[t], m).addmm_(_first(steps[later], m), weight)
-            if mask is not None:
-                hs[t].mul_(mask[:n])
-            cs[t].mul_(hs[t])
-            if m:
-                _first(cs[t], m).addcmul_(_first(cs[later], m), _first(fs[later], m))
-            lower[t].mul_(cs[t].unsqueeze(1))
-            upper[t].mul_(hs[t].unsqueeze(1))
-            later = t
+        with _threads(products, weight, sizes):
+            for number in range(len(sizes) - 1, -1, -1):
+                t, n = way.order[number], sizes[way.order[number]]
+                m = way.shared(number + 1) if number + 1 < len(sizes) else 0
+                if m:
+                    _first(hs[t], m).addmm_(_first(steps[later], m), weight)
+                if mask is not None:
+                    hs[t].mul_(mask[:n])
+                cs[t].mul_(hs[t])
+                if m:
+                    _first(cs[t], m).addcmul_(_first(cs[later], m), _first(fs[later], m))
+                lower[t].mul_(cs[t].unsqueeze(1))
+                upper[t].mul_(hs[t].unsqueeze(1))
+                later = t
         grad_weight = grad_recurrent.t() @ (out[before] * inner)
         return flat, grad_weight, None, None
+
+
+def _threads(values: Tensor, weight: Tensor, sizes: Sequence[int]) -> AbstractContextManager[None]:
+    """Keep small steps on a CPU to one thread: several wait for each other at each of them."""
+    small = values.device.type == "cpu" and max(sizes) * weight.numel() < SMALL
+    return threads.serial() if small else nullcontext()
 
 
 def _first(rows: Tensor, count: int) -> Tensor:
