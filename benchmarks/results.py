@@ -7,6 +7,7 @@ import platform
 import shlex
 import subprocess
 import sys
+from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 
@@ -23,6 +24,7 @@ def write(
     hardware: str | None = None,
     torch_version: str | None = None,
     commit: str | None = None,
+    seeds: Sequence[int] = (),
 ) -> None:
     """Write `results/AREA/NAME.json`, and print the values.
 
@@ -43,7 +45,7 @@ def write(
         "model": model,
         "data": data,
         "metric": metric,
-        "seeds": [],
+        "seeds": list(seeds),
         "values": values,
     }
     path.parent.mkdir(parents=True, exist_ok=True)

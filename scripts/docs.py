@@ -290,6 +290,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "parity": parity,
     "prepare": prepare,
     "training": training,
+    "trials": docs_models.trials,
 }
 
 

@@ -14,6 +14,8 @@ RESULTS = Path(__file__).resolve().parents[1] / "results"
 MODELS = ("en-small", "en-original", "ko-small")
 LANGUAGES = {"en": "English", "ko": "Korean"}
 STATIC = "GloVe"
+CUTS = {"kiwi": "morphemes (kiwi)", "words": "eojeol"}
+SPELLINGS = {"bytes": "bytes", "codepoints": "code points", "jamo": "jamo"}
 PAPER = {  # perplexity of the biLM before and after an epoch, in the paper
     "conll2003": (103.2, 46.3),
     "sst": (131.5, 78.6),
@@ -315,6 +317,65 @@ def neighbours() -> str:
             table = to_markdown(found["values"]["neighbours"])
             parts.append(f"## {name}\n\n{found['model']}; {found['data']}.\n\n{table}")
     return "\n".join(parts) or "No model is packaged yet.\n"
+
+
+def trials() -> str:
+    """Ways to cut and to spell Korean, compared by short trainings."""
+    found = find("models/trials-ko")
+    if found is None:
+        return ""
+    lines: list[Sequence[object]] = [
+        (
+            "tokens, spelling",
+            "bits per character, warm / cold",
+            "unknown",
+            "KoBEST WiC, layers 0 / 1 / 2",
+            "homographs, layers 0 / 1 / 2",
+        )
+    ]
+    for one in found["values"].values():
+        text, probes = one["valid"]["wiki"], one["probes"]
+        bits = [text[start]["bits_per_character_spelt"] for start in ("warm", "cold")]
+        changed = "".join(f", {change.partition('.')[2]}" for change in one["set"])
+        lines.append(
+            (
+                f"{CUTS[one['text']]}, {SPELLINGS[one['characters']]}{changed}",
+                " / ".join(f"{one:.3f}" for one in bits),
+                f"{text['unknown_percent']:.1f}%",
+                *(
+                    " / ".join(f"{probes[probe]['layers'][n][figure]:.1f}" for n in "012")
+                    for probe, figure in (("wic", "dev"), ("homographs", "centroid"))
+                ),
+            )
+        )
+    runs = {(one["text"], one["characters"]): one for one in reversed(found["values"].values())}
+    cut, whole = runs["kiwi", "jamo"], runs["words", "jamo"]
+    (fewer, known, senses), (more, unknown, fewer_senses) = map(_trial, (cut, whole))
+    follows = (
+        f"Morphemes by kiwi it is: with the same spelling they take {1 - fewer / more:.0%} fewer "
+        f"bits than eojeol, leave {known:.1f} instead of {unknown:.1f} % of the tokens unknown, "
+        f"and tell {senses - fewer_senses:.1f} points more homographs apart. The three spellings "
+        "are within noise of one another: half a per cent of the bits, about a standard error of "
+        "either probe, with one run each."
+    )
+    commonest = cut["probes"]["homographs"]["baselines"]["majority"]["centroid"]
+    note = (
+        f"{cut['tokens'] / 1e6:.0f} M tokens each ({cut['epochs']:.1f} epochs of morphemes, "
+        f"{whole['epochs']:.1f} of eojeol) on one {found['hardware']}, {cut['vocabulary']:,} "
+        "targets, Wikipedia held out. Bits include those to spell unknown words and to place the "
+        "spaces, so that all rows compare. WiC: accuracy on the development part, 610 pairs (a "
+        "standard error of two points). Homographs: nearest centroid, test sentences left out; "
+        f"each word's commonest sense gives {commonest:.1f}."
+    )
+    return "\n".join(["## How Korean is cut", "", follows, "", *rows(*lines), "", note, ""])
+
+
+def _trial(one: dict) -> tuple[float, float, float]:
+    """Return bits per character, per cent unknown, and homographs told apart by the top layer."""
+    text = one["valid"]["wiki"]
+    bits = text["warm"]["bits_per_character_spelt"]
+    senses = one["probes"]["homographs"]["layers"]["2"]["centroid"]
+    return bits, text["unknown_percent"], senses
 
 
 def models() -> str:

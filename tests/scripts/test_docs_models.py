@@ -42,7 +42,7 @@ def lines(text):
 
 
 def test_nothing_is_said_of_what_is_not_there(page):
-    assert page.models() == page.finetuning() == page.loading() == ""
+    assert page.models() == page.finetuning() == page.loading() == page.trials() == ""
     assert page.neighbours() == "No model is packaged yet.\n"
 
 
@@ -125,3 +125,37 @@ def test_finetuning_and_loading(page):
     assert "learning rate 0.0003" in page.finetuning()
     page.write("models/load-en-small", {"load": 0.4321, "import": 1.5})
     assert lines(page.loading())[1:] == ["| en-small | 0.43 | 1.50 |"]
+
+
+def test_trials(page):
+    def one(text, characters, bits, unknown, sense, *changes):
+        scores = {"bits_per_character_spelt": bits}
+        layers = {n: {"dev": 50.0, "centroid": sense} for n in "012"}
+        baselines = {"majority": {"centroid": 60.0}}
+        probe = {"layers": layers, "baselines": baselines}
+        return {
+            "text": text,
+            "characters": characters,
+            "vocabulary": 1000,
+            "set": list(changes),
+            "tokens": 70_000_000,
+            "epochs": 2.5,
+            "valid": {"wiki": {"unknown_percent": unknown, "warm": scores, "cold": scores}},
+            "probes": {"wic": probe, "homographs": probe},
+        }
+
+    values = {
+        "a": one("kiwi", "jamo", 3.6, 3.0, 72.0),
+        "b": one("words", "jamo", 4.0, 20.0, 68.5),
+        "c": one("kiwi", "jamo", 3.0, 3.0, 72.0, "train.dropout=0.0"),
+    }
+    page.write("models/trials-ko", values)
+    text = page.trials()
+    assert "they take 10% fewer bits than eojeol, leave 3.0 instead of 20.0 %" in text
+    assert "3.5 points more homographs" in text
+    wic, best = "50.0 / 50.0 / 50.0", "72.0 / 72.0 / 72.0"
+    assert lines(text)[1:] == [
+        f"| morphemes (kiwi), jamo | 3.600 / 3.600 | 3.0% | {wic} | {best} |",
+        f"| eojeol, jamo | 4.000 / 4.000 | 20.0% | {wic} | 68.5 / 68.5 / 68.5 |",
+        f"| morphemes (kiwi), jamo, dropout=0.0 | 3.000 / 3.000 | 3.0% | {wic} | {best} |",
+    ]
