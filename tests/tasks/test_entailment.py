@@ -41,7 +41,7 @@ def recipe(*, elmo="both", **train):
         "task": "nli",
         "words": {"vectors": "none", "dim": 12},
         "network": {**NETWORK, **STILL},
-        "train": {"epochs": 25, "batch": 5, "patience": "none", "learning_rate": 0.02, **train},
+        "train": {"epochs": 40, "batch": 5, "patience": "none", "learning_rate": 0.005, **train},
     }
     if elmo:
         data["elmo"] = {"model": "tiny", "where": elmo, "layer_norm": "tf", "dropout": 0.0}

@@ -15,7 +15,10 @@ EXAMPLE = "Example: torchelmo evaluate runs/ner eng.testb"
 
 
 def evaluate(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A folder that `train` wrote.")],
+    runs: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUN...", help="A folder that `train` wrote; several are averaged."),
+    ],
     file: Annotated[str, typer.Argument(metavar="FILE", help="Examples, as `train` reads them.")],
     model: Annotated[
         str | None, typer.Option(metavar="NAME", help="The biLM, if it has moved.")
@@ -24,7 +27,7 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Predict the examples of FILE and compare."""
-    from torchelmo.tasks.model import load_task
+    from torchelmo.tasks.ensemble import Ensemble
 
-    scores = load_task(run, bilm=model, device=device).evaluate(file)
+    scores = Ensemble[object, object].load(runs, bilm=model, device=device).evaluate(file)
     print(json.dumps(scores) if as_json else figures(scores))
