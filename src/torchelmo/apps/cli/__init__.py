@@ -21,6 +21,7 @@ from torchelmo.apps.cli import (
     convert,
     embed,
     evaluate,
+    experiment,
     finetune,
     models,
     perplexity,
@@ -49,6 +50,7 @@ app.command("finetune", epilog=finetune.EXAMPLE)(finetune.finetune)
 app.command("train", epilog=train.EXAMPLE)(train.train)
 app.command("evaluate", epilog=evaluate.EXAMPLE)(evaluate.evaluate)
 app.command("predict", epilog=predict.EXAMPLE)(predict.predict)
+app.command("experiment", epilog=experiment.EXAMPLE)(experiment.experiment)
 app.command("analyse", epilog=analyse.EXAMPLE)(analyse.analyse)
 app.command("bench", epilog=bench.EXAMPLE)(bench.bench)
 app.command("models", epilog=models.EXAMPLE)(models.models)
