@@ -62,5 +62,13 @@ def test_from_training_to_raw_text_and_two_runs_as_one(run, files, model_folder)
     assert label == "contradiction" and float(share) > 0.5 and texts == raw.split("\t")
     told = json.loads(run("predict", "run-1", "--text", raw, "--json").out)
     assert told["label"] == label and told["hypothesis"] == "The kitchen is empty"
+    one, two, both = (
+        json.loads(run("predict", *runs, "in.txt", "--json").out)["shares"]
+        for runs in (["run-1"], ["run-2"], ["run-1", "run-2"])
+    )
+    assert both == pytest.approx({name: (one[name] + two[name]) / 2 for name in one}, abs=1e-6)
+    assert run("predict", "run-1", "run-2", "--text", raw).out.startswith("contradiction\t")
+    words = run("predict", "run-1", "--text", raw, "--tokenized").sentence
+    assert "given as raw text, a tab between them" in words
     assert "is no pair: expected a premise" in run("predict", "run-1", "--text", "one").sentence
     assert "there is no folder gone" in run("evaluate", "run-1", "gone", "pairs.jsonl").sentence

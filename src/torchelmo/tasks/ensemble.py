@@ -82,15 +82,6 @@ class Ensemble(Generic[E, P]):
         """What `parse` takes of a text."""
         return self.first.unit
 
-    @property
-    def tokenizer_name(self) -> str:
-        """Who splits raw text; may be set before the first text is parsed."""
-        return self.first.tokenizer_name
-
-    @tokenizer_name.setter
-    def tokenizer_name(self, name: str) -> None:
-        self.first.tokenizer_name = name
-
     def outputs(self, batch: Batch[E]) -> dict[str, Tensor]:
         """Return the members' outputs for a batch of the first, joined."""
         found = [_on(self.first.device, self.first(batch))]
@@ -150,6 +141,10 @@ class Ensemble(Generic[E, P]):
     def take(self, words: Sequence[str]) -> Parsed[E]:
         """Make an example of a text whose words are known."""
         return self.first.take(words)
+
+    def parse_file(self, path: str) -> list[Parsed[E]] | None:
+        """Make examples of a file that is in the task's own form; None: it is raw text."""
+        return self.first.parse_file(path)
 
     def show(self, parsed: Parsed[E], prediction: P) -> str:
         """Return a prediction for people."""

@@ -197,6 +197,10 @@ class Entailment(TaskModel[Pair, Choice]):
         example = self.example([tuple(t.text for t in tokens) for tokens in (first, second)])
         return Parsed(example, text, (first, second))
 
+    def take(self, words: Sequence[str]) -> Parsed[Pair]:
+        """Refuse: in a line of words nothing parts the premise from the hypothesis."""
+        raise InputError("a premise and a hypothesis are given as raw text, a tab between them")
+
     def show(self, parsed: Parsed[Pair], prediction: Choice) -> str:
         """The label, how likely it is, and the pair."""
         return f"{prediction.label}\t{prediction.shares[prediction.label]:.3f}\t{parsed.text}"

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,18 +15,22 @@ from torchelmo.apps.cli.options import Device
 from torchelmo.errors import InputError
 
 if TYPE_CHECKING:
-    from torchelmo.tasks.model import AnyTask, Parsed
+    from torchelmo.tasks.ensemble import Ensemble
+    from torchelmo.tasks.model import Parsed
 
 EXAMPLE = 'Example: torchelmo predict runs/ner --text "Ada Lovelace left London."'
 WINDOW = 256  # sentences whose predictions are printed together
 
 
 def predict(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A folder that `train` wrote.")],
-    file: Annotated[
-        str | None,
-        typer.Argument(metavar="FILE", help="Raw text, UTF-8; - reads standard input."),
-    ] = None,
+    given: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RUN... [FILE]",
+            help="Folders that `train` wrote, several are averaged; last, if there is no --text, "
+            "raw text, UTF-8; - reads standard input.",
+        ),
+    ],
     text: Annotated[
         str | None, typer.Option(metavar="TEXT", help="Text to predict, instead of a file.")
     ] = None,
@@ -43,28 +47,32 @@ def predict(
 
     Entities are marked in the text, tags stand behind words, labels before lines. Taggers read
     sentences, which are found in the text; classifiers read lines; questions are lines with a TAB
-    before the context, or a file in SQuAD's form (*.json), and answers come with their score.
+    before the context, or a file in SQuAD's form (*.json), and answers come with their score;
+    entailment reads lines with a TAB between premise and hypothesis.
     """
-    from torchelmo.tasks.model import load_task
+    from torchelmo.tasks.ensemble import Ensemble
 
-    if (file is None) == (text is None):
+    runs, file = (given, None) if text is not None else (given[:-1], given[-1])
+    if not runs:
         raise InputError("give either a FILE (- for standard input) or --text TEXT")
     source = text if text is not None else _read(str(file))
     if not source.strip():
         raise InputError("there is no text to predict: it has blank lines alone")
-    task = load_task(run, bilm=model, device=device)
+    task = Ensemble[object, object].load(runs, bilm=model, device=device)
     ready = None if file is None or file == "-" else task.parse_file(file)
     parsed = _parse(task, source, tokenized) if ready is None else iter(ready)
     while window := list(islice(parsed, WINDOW)):
         _print(task, window, as_json)
 
 
-def _parse(task: AnyTask, source: str, tokenized: bool) -> Iterator[Parsed[Any]]:
+def _parse(
+    task: Ensemble[object, object], source: str, tokenized: bool
+) -> Iterator[Parsed[object]]:
     for unit in _units(source, "line" if tokenized else task.unit):
         yield task.take(unit.split()) if tokenized else task.parse(unit)
 
 
-def _print(task: AnyTask, window: list[Parsed[Any]], as_json: bool) -> None:
+def _print(task: Ensemble[object, object], window: list[Parsed[object]], as_json: bool) -> None:
     found = task.predict([one.example for one in window])
     for one, prediction in zip(window, found, strict=True):
         if as_json:
