@@ -67,6 +67,10 @@ def test_roles_from_training_to_raw_text(run, files, model_folder):
     assert slept["frames"][0]["predicate"] == "slept" and slept["words"] == ["Nobody", "slept"]
     assert nothing == {"text": "The mat", "words": ["The", "mat"], "frames": []}
 
+    # The predicates of a file in columns are those that it names.
+    lines = run("predict", "run", "ours.v4_gold_conll", "--device", "cpu").out.splitlines()
+    assert len(lines) == 10 and lines[3] == "[ARG0 Tom] wants to [V sell] [ARG1 the kite]"
+
     (files / "bad.v4_gold_conll").write_text("a b\n", encoding="utf-8")
     refused = run("evaluate", "run", "bad.v4_gold_conll", "--device", "cpu").sentence
     assert "bad.v4_gold_conll, line 1: 2 columns" in refused
