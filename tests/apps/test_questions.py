@@ -8,16 +8,16 @@ from tasks.asked import ASKED, HARBOUR, LAKE, squad
 
 SETS = (
     "words.vectors=none",
-    "words.dim=24",
+    "words.dim=50",
     "characters=none",
     "elmo.dropout=0",
-    "network.cells=24",
-    "network.width=48",
+    "network.cells=32",
+    "network.width=64",
     "network.dropout=0",
-    "train.epochs=40",
+    "train.epochs=32",
     "train.batch=5",
     "train.optimizer=adam",
-    "train.learning_rate=0.01",
+    "train.learning_rate=0.006",
     "train.ema=none",
 )
 

@@ -49,11 +49,11 @@ def squad():
 def quick(**sections):
     """A recipe whose runs take seconds."""
     sections = {
-        "words": {"vectors": "none", "dim": 24},
+        "words": {"vectors": "none", "dim": 50},
         "characters": None,
         "elmo": {"where": "both", "penalty": 0.0},
-        "train": {"epochs": 40, "learning_rate": 0.01},
+        "train": {"epochs": 32, "learning_rate": 0.006},
         **sections,
     }
-    network = {"cells": 24, "width": 48, "dropout": 0.0, **sections.pop("network", {})}
+    network = {"cells": 32, "width": 64, "dropout": 0.0, **sections.pop("network", {})}
     return dataclasses.replace(recipe("qa", **sections), network=network)
