@@ -27,6 +27,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from torchelmo.ops import threads
+from torchelmo.tasks.data import move
 
 RECURRENT, ALL = 5, 6  # g i f o r depend on the step before, the highway's W_p x does not
 FORGET = 2
@@ -67,7 +68,7 @@ def ways(sizes: Sequence[int], device: torch.device) -> tuple[Way, Way]:
     ):
         inner = place < earlier[step]
         before = torch.where(inner, row + shift[step], 0)
-        made.append((before.to(device), inner.unsqueeze(1).to(device)))
+        made.append((move(before, device), move(inner.unsqueeze(1), device)))
     forward = tuple(range(len(sizes)))
     return (
         Way(tuple(sizes), forward, *made[0]),
