@@ -4,7 +4,7 @@
     python scripts/docs.py --check    # fail if a page is stale
 
 A table stands between `<!-- table: NAME -->` and `<!-- end -->`; NAME is a function below or in
-docs_models.py.
+docs_models.py or docs_tasks.py.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import docs_models
+import docs_tasks
 
 ROOT = Path(__file__).resolve().parents[1]
 BLOCK = re.compile(r"(<!-- table: ([a-z_]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -289,6 +290,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "packaged": packaged,
     "parity": parity,
     "prepare": prepare,
+    "tasks": docs_tasks.tasks,
     "training": training,
     "trials": docs_models.trials,
 }

@@ -23,6 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PLAIN = ROOT / "tests" / "fixtures" / "plain"
 SCRIPTS = "Scripts" if os.name == "nt" else "bin"
 RECIPES = [path for path in (ROOT / "recipes").iterdir() if path.suffix in (".toml", ".py")]
+TASK_RECIPES = list((ROOT / "recipes" / "tasks").glob("*.toml"))
 WEIGHTS = ROOT / "src" / "torchelmo" / "weights"
 WHEEL_LIMIT = 95_000_000  # bytes
 HEAVY = ("torch", "h5py", "huggingface_hub", "pyarrow")
@@ -89,7 +90,9 @@ def test_wheel_holds_the_package_and_nothing_else(wheel):
     source = {p.relative_to(ROOT / "src").as_posix() for p in (ROOT / "src").rglob("*.py")}
     source |= {p.relative_to(ROOT / "src").as_posix() for p in WEIGHTS.glob("*/*")}
     assert source <= set(names)
-    assert {f"torchelmo/recipes/{p.name}" for p in RECIPES} == {
+    recipes = {p.relative_to(ROOT).as_posix() for p in (*RECIPES, *TASK_RECIPES)}
+    assert "recipes/tasks/ner.toml" in recipes
+    assert {f"torchelmo/{path}" for path in recipes} == {
         name for name in names if name.startswith("torchelmo/recipes/")
     }
 
@@ -110,7 +113,7 @@ def test_the_sources_have_all_that_a_wheel_needs(tmp_path):
     (built,) = tmp_path.glob("*.tar.gz")
     with tarfile.open(built) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    assert {f"recipes/{path.name}" for path in RECIPES} <= names
+    assert {p.relative_to(ROOT).as_posix() for p in (*RECIPES, *TASK_RECIPES)} <= names
     assert {"LICENSE", "README.md", "pyproject.toml", "src/torchelmo/__init__.py"} <= names
 
 

@@ -116,6 +116,8 @@ def _collect(table: Table, places: Places, changes: Sequence[str], as_json: bool
     if as_json:
         print(json.dumps({str(written[name]): one for name, one in compared.items()}))
         return
+    if not compared:
+        _say("nothing to compare yet: a task needs a finished run in each of its arms")
     for name, one in compared.items():
         arms = [one[arm] for arm in (BASELINE, ELMO) if arm in one]
         words = " -> ".join(
