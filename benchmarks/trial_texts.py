@@ -5,9 +5,10 @@
     python benchmarks/trial_texts.py texts wiki.valid.txt --wic kobest_wic.tar.xz \
         --homographs ko_homograph_probe.tar.xz -o ko.cut.txt.xz
 
-`corpus`: a sentence a line, a blank line after every 200 lines of the raw text, borders of tokens
-marked (trial_measures.py). `torchelmo prepare --tokenizer whitespace --sentences lines
---tokenized-by kiwi` makes the corpus of it that `--tokenizer kiwi` makes of the raw text.
+`corpus`: a sentence a line, borders of tokens marked (trial_measures.py), and a blank line after
+every 200 lines of the raw text, which has none itself: there documents end. `torchelmo prepare
+--tokenizer whitespace --sentences lines --tokenized-by kiwi` makes the corpus of it that
+`--tokenizer kiwi` makes of the raw text.
 `texts`: every sentence that trials measure, once each, in any order.
 """
 

@@ -4,11 +4,14 @@ import json
 import lzma
 import math
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
+from torchelmo.pretrain.corpus import Corpus
+from torchelmo.pretrain.prepare import PrepareOptions, prepare
 from torchelmo.text.words import get_tokenizer
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
@@ -55,7 +58,7 @@ def modules(monkeypatch):
     torch.set_num_threads(1)  # the network is tiny
     yield trial_measures, trials, trial_results
     torch.set_num_threads(threads)
-    for name in ("trial_measures", "trial_results", "trials", "results"):
+    for name in ("trial_measures", "trial_results", "trial_texts", "trials", "results"):
         sys.modules.pop(name, None)
 
 
@@ -86,6 +89,25 @@ def test_marked_text_is_cut_as_it_was(modules):
     cut = measures.Cut(marked, "words", "1")
     for line in LINES:
         assert cut(line) == tokenizer(line) and cut.words(line) == tokenizer.words(line)
+
+
+def test_text_cut_elsewhere_is_the_same_corpus(modules, tmp_path):
+    import trial_texts
+
+    raw, marked = tmp_path / "raw.txt", tmp_path / "marked.txt"
+    lines = [f"{LINES[n % 3]} Rain {n} fell." for n in range(450)]
+    raw.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
+    blocks = [trial_texts.marked("words", block) for block in trial_texts.blocks(raw)]
+    marked.write_text("".join(blocks), encoding="utf-8", newline="\n")
+    whole = PrepareOptions(valid_share=0.3)
+    given = {"tokenizer": "whitespace", "tokenized_by": "words 1", "sentences": "lines"}
+    prepare([raw], tmp_path / "one", whole)
+    prepare([marked], tmp_path / "two", replace(whole, **given))
+    one, two = (Corpus.open(tmp_path / name) for name in ("one", "two"))
+    assert len(blocks) == 3 and one.train.n_documents + one.valid.n_documents == 3
+    assert one.sha256 == two.sha256 and one.tokenizer == two.tokenizer
+    asked = list(trial_texts.asked(raw, None, None))
+    assert asked[:3] == [LINES[0], "Rain 0 fell.", LINES[1]] and len(asked) == 900
 
 
 def test_speller(modules):
@@ -169,6 +191,7 @@ def test_two_trials_and_their_result(modules, data, tmp_path, monkeypatch):
 
 CHILD = """
 import sys
+from dataclasses import replace
 from pathlib import Path
 if "--row" in sys.argv and "two" not in sys.argv:
     Path(sys.argv[-1]).write_text('{"name": "one", "failed": "it rained"}')
