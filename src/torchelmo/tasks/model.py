@@ -59,6 +59,7 @@ TASKS = {
     "cola": "classifier:Classifier",
     "nsmc": "classifier:Classifier",
     "labels": "classifier:Classifier",
+    "coref": "coreference:Coreference",
     "qa": "questions:Questions",
     "nli": "entailment:Entailment",
     "srl": "roles:Roles",
