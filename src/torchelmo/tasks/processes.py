@@ -20,6 +20,7 @@ import sys
 import threading
 import time
 import traceback
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -245,7 +246,12 @@ def _prepare(
                 lock = settings.places.work / "layers" / f"{run.group}.{LOCK}"
                 lock.parent.mkdir(parents=True, exist_ok=True)
                 stack.enter_context(_locked(lock))
-            store.add(everything)
+            if not store.add(everything) and store.keep != "none":
+                warnings.warn(
+                    f"the biLM's layers of {len(everything):,} texts need more than elmo.keep_gb: "
+                    "they are computed in every pass",
+                    stacklevel=2,
+                )
     vectors = encoders.load_vectors(recipe)
     vocabularies = {
         **encoders.collect(recipe, texts, vectors),
@@ -272,9 +278,12 @@ def _prepare(
 
 
 def _texts(task: type[AnyTask], examples: Sequence[object]) -> Iterator[Words]:
-    for example in examples:
+    for number, example in enumerate(examples, 1):
         for role in task.texts(example):
-            yield from role
+            for words in role:
+                if not words:
+                    raise InputError(f"example {number} has a text without words: leave it out")
+                yield words
 
 
 def _result(
