@@ -319,7 +319,9 @@ def test_conll_files_are_read_and_shown(trained, tmp_path):
     parsed = trained.parse_file(str(path))
     assert [one.example for one in parsed] == documents()
     text = trained.show(parsed[3], documents()[3].clusters[::-1])
-    assert text.startswith("[1 [2 Mara] 's brother] sings .\n[2 She] wakes [1 him] .")
+    assert text.startswith(
+        "# tale/brother\n[1 [2 Mara] 's brother] sings .\n[2 She] wakes [1 him] ."
+    )
     (tmp_path / "raw.txt").write_text("Mara came.\n", encoding="utf-8")
     assert trained.parse_file(str(tmp_path / "raw.txt")) is None
 

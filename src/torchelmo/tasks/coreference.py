@@ -272,6 +272,10 @@ class Coreference(TaskModel[Document, Clusters]):
         Two spans that cross are not both kept by a network, nor by more than half of them. Where a
         network did not keep a span it says that there is no antecedent.
         """
+        if len({one["mentions"].shape for one in outputs}) != 1:
+            raise InputError(
+                "the networks read spans of different lengths: they do not go together"
+            )
         scores = torch.stack([one["mentions"] for one in outputs]).mean(dim=0)
         votes = torch.zeros_like(scores)
         for one in outputs:
@@ -352,34 +356,31 @@ class Coreference(TaskModel[Document, Clusters]):
         return Parsed(document, "\n".join(lines), tuple(sentences))
 
     def show(self, parsed: Parsed[Document], prediction: Clusters) -> str:
-        """Number the clusters' mentions in the text, and list them below it.
+        """Number the clusters' mentions in the text, and list them below it; its name comes first.
 
         "Mara came. She sat." -> "[1 Mara] came. [1 She] sat.", "1: Mara | She"
         """
-        if not prediction:
-            return f"{parsed.text.strip()}\n\nno clusters"
-        found = [
-            (start, end, n)
-            for n, c in enumerate(_places(parsed, prediction), 1)
-            for start, end in c
-        ]
+        text, places = parsed.text, _places(parsed, prediction)
+        found = [(start, end, n) for n, spans in enumerate(places, 1) for start, end in spans]
         # At one place: what closes before what opens, inner before outer, outer before inner.
-        marks = [(end, 0, -start, n, "]") for start, end, n in found]
-        marks += [(start, 1, -end, n, f"[{n} ") for start, end, n in found]
+        marks = [(end, 0, -start, "]") for start, end, _ in found]
+        marks += [(start, 1, -end, f"[{n} ") for start, end, n in found]
         out, done = [], 0
-        for place, _, _, _, mark in sorted(marks):
-            out += [parsed.text[done:place], mark]
+        for place, _, _, mark in sorted(marks):
+            out += [text[done:place], mark]
             done = place
         lists = [
-            f"{n}: "
-            + " | ".join(" ".join(parsed.text[start:end].split()) for start, end in cluster)
-            for n, cluster in enumerate(_places(parsed, prediction), 1)
+            f"{n}: " + " | ".join(" ".join(text[start:end].split()) for start, end in spans)
+            for n, spans in enumerate(places, 1)
         ]
-        return "\n".join(["".join([*out, parsed.text[done:]]).strip(), "", *lists])
+        name = [f"# {parsed.example.name}"] if parsed.example.name else []
+        marked = "".join([*out, text[done:]]).strip()
+        return "\n".join([*name, marked, "", *(lists or ["no clusters"])])
 
     def describe(self, parsed: Parsed[Document], prediction: Clusters) -> Json:
         """Sentences, and clusters of mentions with their text, words and characters."""
         return {
+            "name": parsed.example.name,
             "text": parsed.text,
             "sentences": [list(words) for words in parsed.example.sentences],
             "clusters": [
