@@ -85,7 +85,7 @@ def test_gradients_reach_the_mixes_and_not_the_bilm():
         assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in mix.parameters())
     for name, parameter in model.named_parameters():
         # A shift of all words' attention changes nothing.
-        if name != "attention.bias":
+        if name != "network.attention.bias":
             assert parameter.grad is not None and parameter.grad.abs().sum() > 0, name
     assert all(p.grad is None for p in bilm.bilm.parameters())
     assert all(map(torch.equal, before, bilm.bilm.parameters()))
@@ -93,22 +93,23 @@ def test_gradients_reach_the_mixes_and_not_the_bilm():
 
 def by_hand(model, example):
     """A document's outputs, a span and a pair at a time, as the paper writes them."""
+    net = model.network
     (texts,) = model.batch([example]).texts
     inputs = model.inputs(texts)
     hidden = model.inputs.after(model.rnn(inputs, texts.lengths), texts)[texts.mask]
     heads = inputs[texts.mask][:, : model.head_width]
-    attention = model.attention(hidden).squeeze(1)
+    attention = net.attention(hidden).squeeze(1)
     vectors, scores = {}, {}
     for start, end in model.spans(example):
         shares = attention[start:end].softmax(0)
         head = (shares.unsqueeze(1) * heads[start:end]).sum(0)
-        width = model.widths.weight[end - start - 1]
+        width = net.widths.weight[end - start - 1]
         vectors[start, end] = torch.cat([hidden[start], hidden[end - 1], head, width])
-        scores[start, end] = model.mention_top(model.mention(vectors[start, end]))[0]
+        scores[start, end] = net.mention_top(net.mention(vectors[start, end]))[0]
     speaker = [
         s for words, s in zip(example.sentences, example.speakers, strict=True) for _ in words
     ]
-    pair = model.pair
+    pair = net.pair
     weights = [pair.later.weight, pair.earlier.weight, pair.product.weight, pair.features.weight]
     first = torch.cat(weights, dim=1)
 
@@ -116,8 +117,8 @@ def by_hand(model, example):
         one, two = vectors[later], vectors[earlier]
         group = sum(between >= edge for edge in (2, 3, 4, 5, 8, 16, 32, 64))
         same = int(speaker[later[0]] == speaker[earlier[0]])
-        genre = model.genre.weight[model.genres[example.genre]]
-        facts = model.distances.weight[group], model.speakers.weight[same], genre
+        genre = net.genres.weight[model.genres[example.genre]]
+        facts = net.distances.weight[group], net.speakers.weight[same], genre
         joined = torch.cat([one, two, one * two, *facts])
         found = pair.top(pair.rest((first @ joined + pair.later.bias).relu()))[0]
         return found + scores[later] + scores[earlier]
@@ -249,10 +250,10 @@ def test_an_unknown_genre_is_the_mean_of_those_known(trained):
     other = dataclasses.replace(example, name="poem/boat")
     found = outputs(trained, [other])["antecedents"]
     with torch.no_grad():
-        kept = trained.genre.weight.clone()
-        trained.genre.weight[0] = kept.mean(0)
+        kept = trained.network.genres.weight.clone()
+        trained.network.genres.weight[0] = kept.mean(0)
         expected = outputs(trained, [example])["antecedents"]
-        trained.genre.weight.copy_(kept)
+        trained.network.genres.weight.copy_(kept)
     torch.testing.assert_close(found, expected)
 
 

@@ -31,17 +31,17 @@ from torchelmo.tasks.encoders import Inputs, TextEncoder, Vocabularies, listed
 from torchelmo.tasks.mentions import Clusters
 from torchelmo.tasks.metrics.coref import coref_scores
 from torchelmo.tasks.model import Parsed, TaskModel
-from torchelmo.tasks.modules import BiLstm, FeedForward, VariationalDropout, masked_softmax
+from torchelmo.tasks.modules import BiLstm, VariationalDropout
 from torchelmo.tasks.readers.coref import read_documents, read_splits
 from torchelmo.tasks.readers.examples import Document, Words
 from torchelmo.tasks.recipe import Recipe, check, check_share
+from torchelmo.tasks.span_network import SpanNetwork
 from torchelmo.text.sentences import split_sentences
 from torchelmo.text.words import Token, Tokenizer
 
 GENRES = "genres"
 NO_GENRE = "-"
 PART = "#"  # parts a folder of documents from the name of a part of it
-BLOCK = 1 << 14  # pairs that are scored at a time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,32 +79,6 @@ class CorefOptions:
         check_share("network.dropout", self.dropout)
 
 
-class PairScore(nn.Module):
-    """A feed-forward network over [one; two; one * two; features], its first layer in parts."""
-
-    def __init__(self, width: int, features: int, hidden: Sequence[int], dropout: float) -> None:
-        super().__init__()
-        self.later = nn.Linear(width, hidden[0])
-        self.earlier = nn.Linear(width, hidden[0], bias=False)
-        self.product = nn.Linear(width, hidden[0], bias=False)
-        self.features = nn.Linear(features, hidden[0], bias=False)
-        self.dropout = nn.Dropout(dropout)
-        self.rest = FeedForward(hidden[0], hidden[1:], dropout=dropout)
-        self.top = nn.Linear(hidden[-1], 1)
-
-    def forward(self, spans: Tensor, later: Tensor, earlier: Tensor, features: Tensor) -> Tensor:
-        """Score pairs of spans (M, D): numbers (P) of both, features (P, F) -> (P)."""
-        one, two = self.later(spans), self.earlier(spans)  # (M, H), far fewer than pairs
-        blocks = []
-        for rows, columns, facts in zip(
-            later.split(BLOCK), earlier.split(BLOCK), features.split(BLOCK), strict=True
-        ):
-            first = one[rows] + two[columns] + self.features(facts)
-            first = first + self.product(spans[rows] * spans[columns])
-            blocks.append(self.top(self.rest(self.dropout(first.relu()))).squeeze(1).float())
-        return torch.cat(blocks)
-
-
 class Coreference(TaskModel[Document, Clusters]):
     """Finds a document's mentions and joins those that mean the same."""
 
@@ -117,24 +91,24 @@ class Coreference(TaskModel[Document, Clusters]):
         self.genres = {genre: n for n, genre in enumerate(listed(vocabularies, GENRES))}
         between = options.dropout if options.layers > 1 else 0.0
         self.rnn = BiLstm(inputs.width, options.cells, options.layers, between)
-        width = self.rnn.width + inputs.output_width
         # ELMo stands last among the inputs; where it stands alone the heads read it too.
         elmo = 0
         if "elmo" in inputs.encoders and not options.elmo_in_heads:
             elmo = cast(TextEncoder, inputs.encoders["elmo"]).width
         self.head_width = inputs.width - elmo or inputs.width
-        self.attention = nn.Linear(width, 1)
-        self.widths = _table(options.longest, options.features)
-        span = 2 * width + self.head_width + options.features
-        self.mention = FeedForward(span, options.hidden, dropout=options.dropout)
-        self.mention_top = nn.Linear(options.hidden[-1], 1)
-        self.distances = _table(len(mentions.BUCKETS) + 1, options.features)
-        self.speakers = _table(2, options.features)
-        self.genre = _table(len(self.genres), options.features)
-        self.pair = PairScore(span, 3 * options.features, options.hidden, options.dropout)
+        self.network = SpanNetwork(
+            self.rnn.width + inputs.output_width,
+            self.head_width,
+            len(self.genres),
+            longest=options.longest,
+            share=options.spans,
+            antecedents=options.antecedents,
+            hidden=options.hidden,
+            features=options.features,
+            dropout=options.dropout,
+        )
         self.dropout_input = nn.Dropout(options.dropout_input)
         self.dropout_rnn = VariationalDropout(options.dropout)
-        self.dropout = nn.Dropout(options.dropout)
 
     @classmethod
     def read(
@@ -233,7 +207,14 @@ class Coreference(TaskModel[Document, Clusters]):
         for example, own, head in zip(
             batch.examples, hidden.split(sizes), heads.split(sizes), strict=True
         ):
-            score, chosen, linked = self._document(example, own, head)
+            names = list(dict.fromkeys(example.speakers))
+            score, chosen, linked = self.network(
+                own,
+                head,
+                [len(words) for words in example.sentences],
+                [names.index(name) for name in example.speakers],
+                self.genres.get(example.genre or NO_GENRE),
+            )
             scores.append(score)
             kept.append(chosen + before)
             antecedents.append(linked)
@@ -403,70 +384,6 @@ class Coreference(TaskModel[Document, Clusters]):
             return document
         first = int(torch.randint(spare + 1, ()))
         return mentions.cut(document, first, self.options.sentences)
-
-    def _document(
-        self, example: Document, hidden: Tensor, heads: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """One document's scores of spans (N), the kept ones (M), and of antecedents (M, 1+K)."""
-        device, options = hidden.device, self.options
-        lengths = [len(words) for words in example.sentences]
-        first, last = mentions.candidates(lengths, options.longest)
-        starts, ends = torch.from_numpy(first).to(device), torch.from_numpy(last).to(device)
-        spans = self._represent(hidden, heads, starts, ends)
-        scores = self.mention_top(self.mention(spans)).squeeze(1).float()
-        most = max(int(options.spans * len(hidden)), 1)
-        chosen = mentions.prune(first, last, scores.detach().cpu().numpy(), most)
-        kept = torch.tensor(chosen, device=device)
-        later, columns = mentions.pairs(len(chosen), options.antecedents, device)
-        linked = scores.new_full(
-            (len(chosen), 1 + int(columns.max()) if len(columns) else 1), float("-inf")
-        )
-        linked[:, 0] = 0
-        if len(columns):
-            features = self._features(example, lengths, starts[kept], later, columns)
-            found = self.pair(spans[kept], later, later - columns, features)
-            both = scores[kept][later] + scores[kept][later - columns]
-            linked = linked.index_put((later, columns), found + both)
-        return scores, kept, linked
-
-    def _represent(self, hidden: Tensor, heads: Tensor, starts: Tensor, ends: Tensor) -> Tensor:
-        """Spans' vectors (N, ...): the first word, the last, the head, the width."""
-        places = starts.unsqueeze(1) + torch.arange(self.options.longest, device=starts.device)
-        inside = places < ends.unsqueeze(1)  # (N, longest)
-        places = places.clamp(max=len(hidden) - 1)
-        weights = masked_softmax(self.attention(hidden).float().squeeze(1)[places], inside)
-        head = nn.functional.embedding_bag(places, heads, per_sample_weights=weights, mode="sum")
-        width = self.dropout(self.widths(ends - starts - 1))
-        return torch.cat([hidden[starts], hidden[ends - 1], head, width], dim=1)
-
-    def _features(
-        self,
-        example: Document,
-        lengths: Sequence[int],
-        starts: Tensor,
-        later: Tensor,
-        columns: Tensor,
-    ) -> Tensor:
-        """Pairs' features (P, 3 F): distance, speaker, genre."""
-        names = {name: n for n, name in enumerate(dict.fromkeys(example.speakers))}
-        spoken = torch.tensor([names[name] for name in example.speakers], device=starts.device)
-        spoken = spoken.repeat_interleave(torch.tensor(lengths, device=starts.device))[starts]
-        same = (spoken[later] == spoken[later - columns]).long()
-        row = self.genres.get(example.genre or NO_GENRE)
-        genre = self.genre.weight.mean(dim=0) if row is None else self.genre.weight[row]
-        found = [
-            self.distances(mentions.buckets(columns)),
-            self.speakers(same),
-            genre.expand(len(columns), -1),
-        ]
-        dropped: Tensor = self.dropout(torch.cat(found, dim=1))
-        return dropped
-
-
-def _table(rows: int, width: int) -> nn.Embedding:
-    table = nn.Embedding(rows, width)
-    nn.init.xavier_uniform_(table.weight)
-    return table
 
 
 def _places(parsed: Parsed[Document], clusters: Clusters) -> list[list[tuple[int, int]]]:
