@@ -225,8 +225,11 @@ def test_antecedents_are_limited():
     one = Document("x", (("Rain",),), ("",), ())
     assert outputs(model, [one])["antecedents"].tolist() == [[0.0]]
     assert model.predict([one]) == [()]
+    model.train()
     batch = model.batch([one])
-    assert model.loss(batch, model(batch)).item() == 0
+    loss = model.loss(batch, model(batch))
+    loss.backward()
+    assert loss.item() == 0 and all(p.grad is None or not p.grad.any() for p in model.parameters())
 
 
 def test_saved_and_loaded_predictions_are_identical(trained, tmp_path):
