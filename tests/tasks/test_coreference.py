@@ -183,6 +183,23 @@ def test_loss_is_the_mean_over_documents(untrained):
         torch.testing.assert_close(loss(examples), sum(loss([e]) for e in examples) / 6)
 
 
+def test_telling_mentions_apart_may_be_learned_too():
+    models = [
+        fit(coref_recipe(elmo=None, network={"mention_loss": weight}, train=LIGHT), documents())
+        for weight in (0.0, 0.5)
+    ]
+    models[1].load_state_dict(models[0].state_dict())
+    example = documents()[0]
+    gold = {mention for cluster in example.clusters for mention in cluster}
+    with torch.no_grad():
+        batch = models[0].batch([example])
+        found = models[0](batch)
+        one, two = (model.loss(batch, found) for model in models)
+        signs = [1 if span in gold else -1 for span in models[0].spans(example)]
+        told = -(found["mentions"] * torch.tensor(signs)).sigmoid().log().sum()
+    torch.testing.assert_close(two - one, 0.5 * told)
+
+
 def test_clusters_of_a_batch_fall_to_their_documents(untrained):
     examples = documents()[:2]
     batch = untrained.batch(examples, gold=False)
@@ -361,6 +378,7 @@ def test_wrong_inputs(trained):
     for network, reason in [
         ({"spans": 0}, r"network\.spans is 0.*, expected more than 0"),
         ({"hidden": []}, r"network\.hidden is \[\], expected one number"),
+        ({"mention_loss": -1}, r"network\.mention_loss is -1.*, expected 0 or more"),
         ({"longest": 0}, r"network\.longest is 0, expected 1 or more"),
         ({"dropout": 1}, r"network\.dropout is 1.*, expected 0 or more and below 1"),
         ({"width": 3}, "network has no key 'width'"),

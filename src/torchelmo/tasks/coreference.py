@@ -64,6 +64,7 @@ class CorefOptions:
     hidden: tuple[int, ...] = (150, 150)  # of both scores' feed-forward networks
     features: int = 20  # width of each feature's vector
     sentences: int = 50  # of a document in training, from a place chosen at random
+    mention_loss: float = 0.0  # weight of telling mentions from other spans; the paper has none
     dropout_input: float = 0.5  # over all inputs
     dropout: float = 0.2  # at the biLSTM's output, in feed-forward networks, of features
     elmo_in_heads: bool = False  # whether a span's head reads ELMo or the other inputs alone
@@ -75,6 +76,7 @@ class CorefOptions:
         right = bool(self.hidden) and all(width >= 1 for width in self.hidden)
         check("network.hidden", list(self.hidden), right, "one number or more, each 1 or more")
         check("network.spans", self.spans, self.spans > 0, "more than 0")
+        check("network.mention_loss", self.mention_loss, self.mention_loss >= 0, "0 or more")
         check_share("network.dropout_input", self.dropout_input)
         check_share("network.dropout", self.dropout)
 
@@ -231,11 +233,14 @@ class Coreference(TaskModel[Document, Clusters]):
         }
 
     def loss(self, batch: Batch[Document], outputs: Mapping[str, Tensor]) -> Tensor:
-        """Minus the log-likelihood of a document's right antecedents."""
-        clusters = batch.gold["clusters"][outputs["kept"]]
-        loss = mentions.marginal_loss(outputs["antecedents"], clusters) / len(batch.examples)
-        # A document with one kept span has a loss of 0 that hangs on nothing.
-        return loss + 0 * outputs["mentions"].sum()
+        """Minus the log-likelihood of a document's right antecedents, and of its mentions."""
+        clusters, scores = batch.gold["clusters"], outputs["mentions"]
+        linked = mentions.marginal_loss(outputs["antecedents"], clusters[outputs["kept"]])
+        # With a weight of 0 it is there for documents of one kept span, whose loss is a constant.
+        told = nn.functional.binary_cross_entropy_with_logits(
+            scores, (clusters > 0).to(scores), reduction="sum"
+        )
+        return (linked + self.options.mention_loss * told) / len(batch.examples)
 
     def decode(self, batch: Batch[Document], outputs: Mapping[str, Tensor]) -> list[Clusters]:
         """Join each kept span with its best antecedent."""
