@@ -23,7 +23,17 @@ from torchelmo.pretrain.recipe import Recipe, packaged_recipes, read_recipe
 ROOT = repository_root()
 RECIPES = ROOT / "recipes"
 pytestmark = pytest.mark.skipif(not RECIPES.is_dir(), reason="the package alone, without recipes")
-NAMES = ("tiny-cpu", "small", "medium", "original", "original-fast")
+PRESETS = {
+    "tiny-cpu": None,
+    "small": "small",
+    "medium": "medium",
+    "original": "original",
+    "original-fast": "original",
+    "en-small": "small",
+    "ko-small": "small",
+    "en-original": "original",
+}
+NAMES = tuple(PRESETS)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -31,12 +41,11 @@ def test_each_recipe_is_read_and_says_how_it_is_run(name):
     path = RECIPES / f"{name}.toml"
     recipe = read_recipe(path)
     config = recipe.config(CharacterConfig(), 1000)
-    if name != "tiny-cpu":
-        preset = name.removesuffix("-fast")
+    if preset := PRESETS[name]:
         assert config == dataclasses.replace(ElmoConfig.preset(preset), vocabulary=1000)
     text = path.read_text(encoding="utf-8")
     header = text[: text.index("[model]")]
-    prepared = re.search(r"torchelmo prepare \S+ -o (\S+)", header)
+    prepared = re.search(r"torchelmo prepare .+? -o (\S+)", header, re.DOTALL)
     assert prepared is not None and prepared[1] == recipe.data.corpus
     assert re.search(rf"torchelmo pretrain {name} -o runs/\S+", header)
 
