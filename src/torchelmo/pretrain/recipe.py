@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,11 +32,7 @@ from torchelmo.config import (
     rising,
 )
 from torchelmo.errors import InputError
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from torchelmo.formats import toml
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -254,40 +249,16 @@ def read_recipe(name: str | Path, changes: Sequence[str] = ()) -> Recipe:
     64
     """
     path = find_recipe(name)
-    try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from None
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise InputError(f"{path} is not a TOML file: {error}") from None
+    data = toml.read(path)
     for change in changes:
         _apply(data, change)
     return from_json(Recipe, data, str(path))
 
 
 def _apply(data: Json, change: str) -> None:
-    key, sign, text = change.partition("=")
-    section, dot, name = key.strip().partition(".")
-    if not sign or not dot:
-        raise InputError(f"--set {change!r}: expected section.key=value, such as train.batch=64")
-    sections = [f.name for f in dataclasses.fields(Recipe)]
-    if section not in sections:
-        raise InputError(
-            f"--set {change!r}: there is no section {section!r}{nearest(section, sections)}"
-        )
-    try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        value = text.strip()  # a bare word is a string
-    *inner, last = name.split(".")
-    place = data
-    for step in (section, *inner):
-        place = place.setdefault(step, {})
-        if not isinstance(place, dict):
-            raise InputError(f"--set {change!r}: {step} is {place!r} in the recipe, not a table")
-    place[last] = value
-    if section == "train" and last in ("steps", "epochs"):  # one takes the other's place
-        place.pop("epochs" if last == "steps" else "steps", None)
+    section, key = toml.put(data, change, [f.name for f in dataclasses.fields(Recipe)])
+    if section == "train" and key in ("steps", "epochs"):  # one takes the other's place
+        data["train"].pop("epochs" if key == "steps" else "steps", None)
 
 
 def _check(name: str, value: object, right: bool, expected: str) -> None:

@@ -24,7 +24,6 @@ Each run is a process of its own (processes.py) that leaves RESULTS/runs/NAME/CO
 from __future__ import annotations
 
 import dataclasses
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
@@ -32,15 +31,10 @@ from typing import Literal
 
 from torchelmo.config import Json, from_json, nearest
 from torchelmo.errors import InputError, MissingExtra
-from torchelmo.formats import files
+from torchelmo.formats import files, toml
 from torchelmo.tasks.checkpoint import FILE
 from torchelmo.tasks.model import task_class
 from torchelmo.tasks.recipe import Recipe, packaged_recipes, read_recipe, recipe_from_json
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 State = Literal["done", "changed", "running", "failed", "stopped", "left", "wrong"]
 RUNS = "runs"  # the folder of single runs' results
@@ -168,12 +162,7 @@ class Standing:
 def read_table(path: str | Path) -> Table:
     """Read a table, a file or the name of one of ours, and check every key."""
     file = _find(Path(path))
-    try:
-        data = tomllib.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{file} cannot be read: {error.strerror}") from None
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise InputError(f"{file} is not a TOML file: {error}") from None
+    data = toml.read(file)
     for key in data:
         if key not in ("conditions", "tasks"):
             raise InputError(f"{file} has no key {key!r}{nearest(key, ('conditions', 'tasks'))}")

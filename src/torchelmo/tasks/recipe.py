@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,12 +28,8 @@ from typing import Literal
 
 from torchelmo.config import Json, from_json, nearest
 from torchelmo.errors import InputError
+from torchelmo.formats import toml
 from torchelmo.nn.scalar_mix import LayerNorm
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 Where = Literal["input", "output", "both", "none"]
 MIXES: tuple[Literal["learned", "average", "top"], ...] = ("learned", "average", "top")
@@ -209,12 +204,7 @@ def read_recipe(name: str | Path, changes: Sequence[str] = ()) -> Recipe:
     32
     """
     path = _find(Path(name))
-    try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from None
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise InputError(f"{path} is not a TOML file: {error}") from None
+    data = toml.read(path)
     for change in changes:
         _apply(data, change)
     return recipe_from_json(data, str(path))
@@ -258,26 +248,9 @@ def _find(path: Path) -> Path:
 
 
 def _apply(data: Json, change: str) -> None:
-    key, sign, text = change.partition("=")
-    section, dot, name = key.strip().partition(".")
-    if section in _SECTIONS and not dot and text.strip() == NONE:
-        data.pop(section, None)
+    section, _, text = change.partition("=")
+    if section.strip() in _SECTIONS and text.strip() == NONE:
+        data.pop(section.strip(), None)
         return
-    if not sign or not dot:
-        raise InputError(f"--set {change!r}: expected section.key=value, such as train.batch=64")
     sections = [f.name for f in dataclasses.fields(Recipe) if f.name != "task"]
-    if section not in sections:
-        raise InputError(
-            f"--set {change!r}: there is no section {section!r}{nearest(section, sections)}"
-        )
-    try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        value = text.strip()  # a bare word is a string
-    *inner, last = name.split(".")
-    place = data
-    for step in (section, *inner):
-        place = place.setdefault(step, {})
-        if not isinstance(place, dict):
-            raise InputError(f"--set {change!r}: {step} is {place!r} in the recipe, not a table")
-    place[last] = value
+    toml.put(data, change, sections)
