@@ -9,7 +9,7 @@ its layer weights and gamma.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeVar, cast, overload
@@ -20,12 +20,13 @@ import torch
 from torch import Tensor, nn
 
 from torchelmo import scoring
-from torchelmo.encoder import SHARED_BYTES, Batch, Encoder, apart, arrays, on_host
+from torchelmo.encoder import Batch, Encoder
 from torchelmo.errors import InputError
 from torchelmo.formats import load, native
 from torchelmo.formats.model import Model
 from torchelmo.formats.tensors import Stored
 from torchelmo.neighbours import Neighbour, nearest_tokens, nearest_words
+from torchelmo.nn.host import apart, arrays
 from torchelmo.nn.lstm import State
 from torchelmo.nn.output import Layers
 from torchelmo.nn.scalar_mix import LayerNorm, ScalarMix
@@ -252,7 +253,7 @@ class Elmo(nn.Module):
         with threads.serial():
             if as_tensors:
                 return _in_order(len(words), ((n, apart(layers)) for n, layers in batches))
-            return _in_order(len(words), _arrays(on_host(batches)))
+            return _in_order(len(words), arrays(batches))
 
     @overload
     def embed(
@@ -301,7 +302,7 @@ class Elmo(nn.Module):
             if as_tensors:
                 pieces = _in_order(len(words), ((n, apart(layers)) for n, layers in batches))
                 return [piece[0] for piece in pieces]
-            return [piece[0] for piece in _in_order(len(words), _arrays(on_host(batches)))]
+            return [piece[0] for piece in _in_order(len(words), arrays(batches))]
 
     def encode(
         self,
@@ -491,23 +492,6 @@ def _in_order(count: int, batches: Iterable[tuple[list[int], list[Piece]]]) -> l
     for numbers, pieces in batches:
         found.update(zip(numbers, pieces, strict=True))
     return [found[number] for number in range(count)]
-
-
-def _arrays(
-    batches: Iterable[tuple[list[int], Layers]],
-) -> Iterator[tuple[list[int], list[Array]]]:
-    """Yield batches as arrays of sentences; a GPU's small ones are copied several at a time."""
-    numbers: list[int] = []
-    waiting: list[Layers] = []
-    held = 0
-    for few, layers in batches:
-        numbers += few
-        waiting.append(layers)
-        held += layers.flat.nbytes
-        if held >= SHARED_BYTES or not layers.flat.is_pinned():
-            yield numbers, arrays(waiting)
-            numbers, waiting, held = [], [], 0
-    yield numbers, arrays(waiting)
 
 
 def _numpy(tensor: Tensor) -> Array:

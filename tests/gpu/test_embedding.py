@@ -8,6 +8,7 @@ from torchelmo import encoder
 from torchelmo.apps.bench.embedding import random_model
 from torchelmo.apps.bench.text import Text
 from torchelmo.elmo import Elmo
+from torchelmo.nn import host
 from torchelmo.nn.lstm import State
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -42,9 +43,9 @@ def test_layers(models, text, expected, monkeypatch, batch_tokens, ahead):
 
 
 def test_pieces_and_copies_by_threads(models, text, expected, monkeypatch):
-    monkeypatch.setattr(encoder, "HOST_PIECE", 1 << 18)
-    monkeypatch.setattr(encoder, "HOST_BYTES", 1 << 20)
-    monkeypatch.setattr(encoder, "SHARED_BYTES", 1 << 18)
+    monkeypatch.setattr(host, "HOST_PIECE", 1 << 18)
+    monkeypatch.setattr(host, "HOST_BYTES", 1 << 20)
+    monkeypatch.setattr(host, "SHARED_BYTES", 1 << 18)
     for own, wanted in zip(models[1].layers(text), expected, strict=True):
         np.testing.assert_allclose(own, wanted, **NEAR)
         assert own.base is None

@@ -19,8 +19,9 @@ import torch
 
 from torchelmo.config import ElmoConfig
 from torchelmo.elmo import Elmo
-from torchelmo.encoder import Encoder, on_host
+from torchelmo.encoder import Encoder
 from torchelmo.errors import InputError
+from torchelmo.nn.host import on_host
 from torchelmo.nn.lstm import State
 from torchelmo.nn.output import Layers
 from torchelmo.text.batching import WordTable

@@ -23,8 +23,8 @@ import torch
 from torch import Tensor
 
 from torchelmo.elmo import Elmo
-from torchelmo.encoder import apart
 from torchelmo.errors import InputError
+from torchelmo.nn.host import apart
 from torchelmo.nn.output import Layers
 from torchelmo.ops import threads
 from torchelmo.tasks.readers.examples import Words
