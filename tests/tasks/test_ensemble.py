@@ -115,8 +115,9 @@ def test_loaded_members_share_one_bilm_and_its_layers(tmp_path, monkeypatch):
     one, two, three = loaded.members
     assert one.inputs.store is two.inputs.store is not None and three.inputs.store is None
     runs = []
-    compute = one.inputs.store._compute
-    monkeypatch.setattr(one.inputs.store, "_compute", lambda *a: runs.append(1) or compute(*a))
+    inner = one.inputs.store.inner
+    compute = inner._compute
+    monkeypatch.setattr(inner, "_compute", lambda *a: runs.append(1) or compute(*a))
     found = loaded.predict(pairs(), batch=len(pairs()))
     assert len(runs) == 2  # premises and hypotheses, once for both members
     expected = Ensemble([*models, plain]).predict(pairs())

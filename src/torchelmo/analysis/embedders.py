@@ -15,10 +15,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from torchelmo.analysis.places import WHOLE_WORDS, Marked, cut
+from torchelmo.analysis.places import Marked, cut
 from torchelmo.elmo import Elmo
 from torchelmo.errors import InputError
+from torchelmo.tasks.pieces import means
 from torchelmo.tasks.vectors import StaticVectors
+from torchelmo.text.alignment import WHOLE_WORDS
 from torchelmo.text.words import get_tokenizer
 
 Array = npt.NDArray[np.float32]
@@ -76,21 +78,12 @@ class ModelEmbedder:
         for numbers, layers in self.elmo.encoder.run([words for words, _ in pieces]):
             begin = 0
             rows: list[int] = []
-            tokens: list[int] = []
-            sizes: list[int] = []
+            places: list[tuple[int, int]] = []
             for number, length in zip(numbers, layers.lengths, strict=True):
                 rows += range(first[number], first[number + 1])
-                for start, end in pieces[number][1]:
-                    tokens += range(begin + start, begin + end)
-                    sizes.append(end - start)
+                places += [(begin + start, begin + end) for start, end in pieces[number][1]]
                 begin += length
-            flat = layers.flat  # (L+1, tokens of the batch, D)
-            taken = flat[:, torch.tensor(tokens, dtype=torch.long, device=flat.device)]
-            if len(tokens) > len(sizes):
-                size = torch.tensor(sizes, device=flat.device)
-                owner = torch.repeat_interleave(torch.arange(len(sizes), device=flat.device), size)
-                sums = taken.new_zeros(count, len(sizes), width).index_add_(1, owner, taken)
-                taken = sums / size.unsqueeze(1)
+            taken = means(layers.flat, places)  # (L+1, places of the batch, D)
             values[:, rows] = taken.half().cpu().numpy()
             if self.progress is not None:
                 self.progress(begin)

@@ -29,6 +29,7 @@ from torchelmo.nn.output import Layers
 from torchelmo.tasks.data import Batch, LayerStore, group
 from torchelmo.tasks.encoders import CHARACTERS, WORDS
 from torchelmo.tasks.model import CONFIG, Parsed, TaskModel, load_task
+from torchelmo.tasks.pieces import PieceStore
 from torchelmo.tasks.readers.examples import Words
 
 E = TypeVar("E")
@@ -186,6 +187,7 @@ class BatchStore(LayerStore):
 
     def __init__(self, store: LayerStore) -> None:
         super().__init__(store.elmo, keep="none", boundaries=store.boundaries)
+        self.inner = store
         self._fingerprint = store.fingerprint
         self._last: dict[tuple[Words, ...], Layers] = {}
 
@@ -195,7 +197,7 @@ class BatchStore(LayerStore):
         if asked not in self._last:
             while len(self._last) >= ROLES:
                 del self._last[next(iter(self._last))]
-            self._last[asked] = super().layers(texts)
+            self._last[asked] = self.inner.layers(texts)
         return self._last[asked]
 
 
@@ -205,9 +207,10 @@ def _shared(folder: Path, stores: Sequence[BatchStore]) -> BatchStore | None:
         return None  # which `load_task` says
     config = files.read_json(folder / CONFIG)
     trained = (config.get("bilm") or {}).get("fingerprint")
-    norm = ((config.get("recipe") or {}).get("elmo") or {}).get("layer_norm")
+    options = (config.get("recipe") or {}).get("elmo") or {}
+    asked = trained, options.get("layer_norm") == "allennlp", options.get("reads") == "tokens"
     for store in stores:
-        if (store.fingerprint, store.boundaries) == (trained, norm == "allennlp"):
+        if asked == (store.fingerprint, store.boundaries, isinstance(store.inner, PieceStore)):
             return store
     return None
 

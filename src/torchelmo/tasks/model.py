@@ -37,9 +37,11 @@ from torchelmo.tasks.encoders import (
     make_inputs,
     vectors_facts,
 )
+from torchelmo.tasks.pieces import PieceStore, check_reads
 from torchelmo.tasks.readers.examples import Words
 from torchelmo.tasks.recipe import Recipe, recipe_from_json
 from torchelmo.tasks.vectors import StaticVectors
+from torchelmo.text.alignment import spread
 from torchelmo.text.words import Token, Tokenizer, get_tokenizer
 
 E = TypeVar("E")  # an example
@@ -159,12 +161,7 @@ class TaskModel(nn.Module, ABC, Generic[E, P]):
 
     def take(self, words: Sequence[str]) -> Parsed[E]:
         """Make an example of a text whose words are known."""
-        tokens, text = [], ""
-        for word in words:
-            start = len(text) + bool(text)
-            text = f"{text} {word}" if text else word
-            tokens.append(Token(word, start, start + len(word)))
-        return Parsed(self.example([tuple(words)]), text, (tuple(tokens),))
+        return Parsed(self.example([tuple(words)]), " ".join(words), (tuple(spread(words)),))
 
     def parse_file(self, path: str) -> list[Parsed[E]] | None:
         """Make examples of a file that is in the task's own form; None: it is raw text."""
@@ -312,7 +309,9 @@ def open_store(
         return None
     if not isinstance(bilm, Elmo):
         bilm = Elmo.from_pretrained(options.model if bilm is None else bilm, device=device)
-    return LayerStore(
+    check_reads(recipe, bilm)
+    kind = PieceStore if options.reads == "tokens" else LayerStore
+    return kind(
         bilm.to(device),
         keep=options.keep,
         keep_gb=options.keep_gb,

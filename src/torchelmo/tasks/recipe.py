@@ -37,6 +37,7 @@ NONE = "none"  # how TOML, which has no null, spells it: for these keys, and to 
 _NULLABLE = {
     ("words", "vectors"),
     ("elmo", "layer_norm"),
+    ("elmo", "reads"),
     *(("train", n) for n in ("patience", "halve_after", "clip_norm", "clip_value", "ema")),
 }
 _SECTIONS = ("words", "characters", "elmo")
@@ -100,6 +101,7 @@ class ElmoRecipe:
     model: str = "en-small"  # a packaged or published name, a folder, a hub id
     where: Where = "input"
     mix: str = "learned"  # or average, top, or a layer's number
+    reads: Literal["words", "tokens"] | None = None  # "tokens": its own, a word is their mean
     penalty: float = 0.001  # lambda: how strongly learned weights are drawn to the average
     layer_norm: LayerNorm | None = None
     dropout: float = 0.5

@@ -27,6 +27,7 @@ from torchelmo.tasks.metrics.accuracy import word_accuracy
 from torchelmo.tasks.metrics.spans import span_scores
 from torchelmo.tasks.model import Parsed, TaskModel
 from torchelmo.tasks.modules import BiLstm, VariationalDropout
+from torchelmo.tasks.pieces import check_given
 from torchelmo.tasks.readers.columns import read_columns, read_kmou
 from torchelmo.tasks.readers.conllu import read_conllu
 from torchelmo.tasks.readers.entities import read_entities
@@ -47,6 +48,7 @@ class TagReader:
     format: Literal["columns", "conllu", "kmou", "entities"] | None = None
     column: int = -1  # of columns
     tags: str = "upos"  # of conllu
+    join: bool = False  # of kmou: bare consonants back below their syllables
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,10 +107,12 @@ class Tagger(TaskModel[Tagged, Tags]):
         reader = from_json(TagReader, recipe.data.reader, "data.reader")
         kind = reader.format or ("conllu" if recipe.task == "pos" else "columns")
         found: Iterable[Tagged]
+        if kind != "entities":
+            check_given(recipe, tokenizer, path)
         if kind == "conllu":
             found = read_conllu(path, tags=reader.tags)
         elif kind == "kmou":
-            found = read_kmou(path)
+            found = read_kmou(path, join=reader.join)
         elif kind == "entities":
             found = read_entities(path, tokenizer=tokenizer)
         else:

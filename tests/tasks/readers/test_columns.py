@@ -1,7 +1,8 @@
 import pytest
 
 from torchelmo.errors import InputError
-from torchelmo.tasks.readers.columns import read_columns, read_kmou
+from torchelmo.tasks.decoding import Span, to_spans
+from torchelmo.tasks.readers.columns import join_finals, read_columns, read_kmou
 from torchelmo.tasks.readers.examples import Tagged
 
 NEWS = """-DOCSTART- -X- O O
@@ -89,3 +90,21 @@ def test_parallel_lines(tmp_path):
 def test_wrong_parallel_lines_are_named(tmp_path, words, tags, reason):
     with pytest.raises(InputError, match=reason):
         kmou(tmp_path, words, tags)
+
+
+def test_bare_consonants_go_below_their_syllables(tmp_path):
+    words, tags = (
+        "지나 ㄴ 해 민수 이 ㄴ가 갑 ㄴ ㄴ ㆍ 비 ㅁ",
+        "B-DAT I-DAT I-DAT B-PER O O O O O O B-PER B-PER",
+    )
+    (plain,) = kmou(tmp_path, f"{words}\n", f"{tags}\n")
+    assert plain == Tagged(tuple(words.split()), tuple(tags.split()))
+    joined = join_finals(plain)
+    assert joined.words == ("지난", "해", "민수", "인가", "갑", "ㄴ", "ㄴ", "ㆍ", "비", "ㅁ")
+    assert to_spans(joined.tags) == [
+        Span("DAT", 0, 2),
+        Span("PER", 2, 3),
+        Span("PER", 8, 9),
+        Span("PER", 9, 10),
+    ]
+    assert list(read_kmou(tmp_path / "train.words.txt", join=True)) == [joined]

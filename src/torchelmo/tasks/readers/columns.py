@@ -2,6 +2,9 @@
 
 Columns are parted by spaces or tabs, the word is the first, a blank line ends a sentence. Tags are
 passed on as they stand; CoNLL-2003 comes in IOB1 or IOB2. `-DOCSTART-` lines are left out.
+
+KMOU's words are morphemes in their dictionary form: 지난 is 지나 ㄴ. A model of the text's own
+forms has not seen such a ㄴ; with `join` it goes back below the syllable before it.
 """
 
 from __future__ import annotations
@@ -17,6 +20,9 @@ from torchelmo.tasks.readers.source import Source, beside, open_source
 # Not str.split: a word may hold a no-break space.
 _GAP = re.compile(r"[ \t]+")
 _CHUNK_TAG = re.compile(r"O|[BIESUL]-.+")
+_FINALS = (
+    "ㄱㄲㄳㄴㄵㄶㄷㄹㄺㄻㄼㄽㄾㄿㅀㅁㅂㅄㅅㅆㅇㅈㅊㅋㅌㅍㅎ"  # in the order of Unicode's syllables
+)
 
 
 def read_columns(
@@ -51,8 +57,11 @@ def read_columns(
         yield Tagged(tuple(words), tuple(tags))
 
 
-def read_kmou(path: str | os.PathLike[str]) -> Iterator[Tagged]:
-    """Read `train.words.txt` with the `train.tags.txt` beside it: one sentence a line."""
+def read_kmou(path: str | os.PathLike[str], *, join: bool = False) -> Iterator[Tagged]:
+    """Read `train.words.txt` with the `train.tags.txt` beside it: one sentence a line.
+
+    With `join`, 지나 ㄴ becomes 지난; the entities stay as they are.
+    """
     text = open_source(path)
     marks = open_source(beside(path, "words", "tags"))
     for number, line, tag_line in parallel(text, marks):
@@ -61,7 +70,38 @@ def read_kmou(path: str | os.PathLike[str]) -> Iterator[Tagged]:
         if len(words) != len(tags):
             raise marks.wrong(number, f"{len(tags)} tags for {len(words)} words")
         if words:
-            yield Tagged(tuple(words), tuple(_checked(marks, number, tag) for tag in tags))
+            tagged = Tagged(tuple(words), tuple(_checked(marks, number, tag) for tag in tags))
+            yield join_finals(tagged) if join else tagged
+
+
+def join_finals(tagged: Tagged) -> Tagged:
+    """Put an ending that begins with a bare consonant below the open syllable before it.
+
+    >>> join_finals(Tagged(("지나", "ㄴ", "되", "ㄴ다"), ("B-DAT", "I-DAT", "O", "O")))
+    Tagged(words=('지난', '된다'), tags=('B-DAT', 'O'))
+
+    It stays where it is an entity of its own, or begins one.
+    """
+    words: list[str] = []
+    tags: list[str] = []
+    for word, tag in zip(tagged.words, tagged.tags, strict=True):
+        joined = _joined(words[-1], word) if words else None
+        inside = words and tag.startswith("I") and tag[1:] == tags[-1][1:]
+        if joined is not None and (tag == "O" or inside):
+            words[-1] = joined
+        else:
+            words.append(word)
+            tags.append(tag)
+    return Tagged(tuple(words), tuple(tags))
+
+
+def _joined(before: str, ending: str) -> str | None:
+    """("지나", "ㄴ다") -> "지난다"; None where the consonant has no place below a syllable."""
+    final = _FINALS.find(ending[0]) + 1
+    syllable = ord(before[-1]) - ord("가")
+    if not final or not 0 <= syllable <= ord("힣") - ord("가") or syllable % 28:
+        return None
+    return before[:-1] + chr(ord(before[-1]) + final) + ending[1:]
 
 
 def parallel(one: Source, two: Source) -> Iterator[tuple[int, str, str]]:
