@@ -323,10 +323,10 @@ class Inputs(nn.Module):
                 return encoder.facts or {"width": encoder.width}
         return None
 
-    def regularizer(self) -> Tensor:
-        """Return lambda * |w|^2 over all mixes, never over gamma."""
+    def regularizer(self) -> Tensor | None:
+        """Return lambda * |w|^2 over all mixes, never over gamma; None where there are none."""
         penalties = [contextual.regularizer() for _, contextual in self._contextual()]
-        return torch.stack(penalties).sum() if penalties else torch.zeros(())
+        return torch.stack(penalties).sum() if penalties else None
 
     def _each(self) -> Iterator[TextEncoder]:
         for encoder in self.encoders.values():

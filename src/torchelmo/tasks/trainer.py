@@ -206,17 +206,11 @@ class Trainer:
         batches = group(self.sizes, train.batch, train.batch_tokens, self.order)
         total = torch.zeros((), device=model.device)
         shown: float | None = None
-        low = train.precision == "bf16" and model.device.type == "cuda"
         self.optimizer.zero_grad(set_to_none=True)
         for done, numbers in enumerate(batches, 1):
-            batch = model.batch([self.training[n] for n in numbers])
-            with torch.autocast(model.device.type, torch.bfloat16, enabled=low):
-                loss = model.loss(batch, model(batch))
-            whole = loss.float() + model.inputs.regularizer().to(loss.device)
-            (whole / train.accumulate).backward()
-            total += loss.detach().float() * len(numbers)
-            if done % train.accumulate == 0 or done == len(batches):
-                self._update()
+            update = done % train.accumulate == 0 or done == len(batches)
+            loss = self._step(numbers, update)
+            total += loss * len(numbers)
             if self.report is not None:
                 if done % LOSS_EVERY == 1 or done == len(batches):
                     shown = loss.item()
@@ -230,6 +224,20 @@ class Trainer:
                 f"({train.learning_rate}) or train.clip_norm"
             )
         return mean, False
+
+    def _step(self, numbers: Sequence[int], update: bool = True) -> Tensor:
+        """Learn from a batch of examples, by number; return its loss, which is not waited for."""
+        model, train = self.model, self.train
+        low = train.precision == "bf16" and model.device.type == "cuda"
+        batch = model.batch([self.training[n] for n in numbers])
+        with torch.autocast(model.device.type, torch.bfloat16, enabled=low):
+            loss = model.loss(batch, model(batch)).float()
+        penalty = model.inputs.regularizer()
+        whole = loss if penalty is None else loss + penalty
+        (whole / train.accumulate).backward()
+        if update:
+            self._update()
+        return loss.detach()
 
     def _update(self) -> None:
         train = self.train
@@ -308,8 +316,7 @@ class Ema:
         """Take a step of the optimizer into the average."""
         self.steps += 1
         decay = min(self.decay, (1 + self.steps) / (10 + self.steps))
-        for average, now in zip(self.average, self.now, strict=True):
-            average.lerp_(now, 1 - decay)
+        torch._foreach_lerp_(self.average, self.now, 1 - decay)
 
     @torch.no_grad()
     def swap(self) -> None:
@@ -332,7 +339,8 @@ def make_optimizer(model: AnyTask, train: TrainRecipe) -> torch.optim.Optimizer:
     ]
     rate = train.learning_rate
     if train.optimizer == "adam":
-        return torch.optim.Adam(groups, lr=rate, betas=train.betas)
+        fused = model.device.type == "cuda"  # one kernel for many small weights
+        return torch.optim.Adam(groups, lr=rate, betas=train.betas, fused=fused)
     if train.optimizer == "adadelta":
         return torch.optim.Adadelta(groups, lr=rate, rho=train.rho)
     if train.optimizer == "adagrad":
