@@ -308,7 +308,7 @@ class Ema:
 
     def __init__(self, model: nn.Module, decay: float) -> None:
         self.decay, self.steps = decay, 0
-        self.now = [p for p in model.parameters() if p.requires_grad]
+        self.now: list[Tensor] = [p for p in model.parameters() if p.requires_grad]
         self.average = [p.detach().clone() for p in self.now]
 
     @torch.no_grad()
