@@ -149,16 +149,23 @@ def attribution(name: str, card: Card) -> str:
         "of them under the same licence. The program itself is under Apache-2.0.",
         "The text itself is not in these files; the vocabulary lists its most frequent words. It "
         "was taken from:",
-        "\n".join(_source_line(source) for source in card.sources),
+        "\n".join(source_line(source) for source in card.sources),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def _source_line(source: Source) -> str:
+def source_line(source: Source) -> str:
+    """Return a source as a line of ATTRIBUTION.md."""
     said = f"- {source.name}, by {source.by}"
     said += f" ({source.url})" if source.url else ""
     said += f": {source.licence}"
     return said + (f". {source.changes}" if source.changes else "")
+
+
+def source_row(source: Source) -> str:
+    """Return a source as a row of the card's table."""
+    name = f"[{source.name}]({source.url})" if source.url else source.name
+    return f"| {name} | {source.by} | {source.licence} | {source.size} |"
 
 
 def write_card(
@@ -182,10 +189,7 @@ def write_card(
     facts.append(
         ("files", ", ".join(f"{n} {s / 1e6:.1f} MB" for n, s in sizes.items() if s >= 50_000))
     )
-    sources = [
-        f"| {f'[{s.name}]({s.url})' if s.url else s.name} | {s.by} | {s.licence} | {s.size} |"
-        for s in card.sources
-    ]
+    sources = map(source_row, card.sources)
     return f"""---
 license: cc-by-sa-4.0
 language: {card.language}
@@ -208,7 +212,7 @@ elmo = Elmo.from_pretrained("{name}")
 {needs}
 ## What it is
 
-{_table(facts)}
+{table(facts)}
 
 ## Data and licences
 
@@ -220,7 +224,7 @@ The weights and the vocabulary are licensed [{LICENCE}]({LICENCE_URL}): see {nat
 
 ## Training
 
-{_table(training_facts(model, results))}
+{table(training_facts(model, results))}
 {curve(results)}
 ## Figures
 
@@ -366,7 +370,8 @@ def _inner(data: Json, *keys: str) -> Json:
     return data
 
 
-def _table(rows: list[tuple[str, str]]) -> str:
+def table(rows: list[tuple[str, str]]) -> str:
+    """Return names and values as a table without a head."""
     return "| | |\n|---|---|\n" + _lines(f"| {name} | {value} |" for name, value in rows)
 
 

@@ -25,6 +25,7 @@ SCRIPTS = "Scripts" if os.name == "nt" else "bin"
 RECIPES = [path for path in (ROOT / "recipes").iterdir() if path.suffix in (".toml", ".py")]
 TASK_RECIPES = list((ROOT / "recipes" / "tasks").glob("*.toml"))
 WEIGHTS = ROOT / "src" / "torchelmo" / "weights"
+HEADS = ROOT / "src" / "torchelmo" / "heads"
 WHEEL_LIMIT = 95_000_000  # bytes
 HEAVY = ("torch", "h5py", "huggingface_hub", "pyarrow")
 
@@ -88,7 +89,8 @@ def test_wheel_holds_the_package_and_nothing_else(wheel):
     }
     assert not [n for n in names if "tests" in n.split("/")]
     source = {p.relative_to(ROOT / "src").as_posix() for p in (ROOT / "src").rglob("*.py")}
-    source |= {p.relative_to(ROOT / "src").as_posix() for p in WEIGHTS.glob("*/*")}
+    packaged = (*WEIGHTS.glob("*/*"), *HEADS.glob("*/*"))
+    source |= {p.relative_to(ROOT / "src").as_posix() for p in packaged}
     assert source <= set(names)
     recipes = {p.relative_to(ROOT).as_posix() for p in (*RECIPES, *TASK_RECIPES)}
     assert "recipes/tasks/ner.toml" in recipes
@@ -136,9 +138,14 @@ def test_models_are_packaged_with_all_their_files(tmp_path):
     shutil.copy(ROOT / ".gitignore", copy)
     model = copy / "src/torchelmo/weights/heron-small"
     native.write(replace(with_targets(random_model()), attribution="Reeds.\n"), model)
+    head = copy / "src/torchelmo/heads/en-herons"
+    head.mkdir(parents=True)
+    for name in ("config.json", "model.safetensors", "tags.txt", "README.md", "ATTRIBUTION.md"):
+        (head / name).write_text("{}", encoding="utf-8")
     run(sys.executable, "-m", "build", "--no-isolation", "-o", tmp_path, copy, cwd=tmp_path)
     files = {f"torchelmo/weights/heron-small/{path.name}" for path in model.iterdir()}
     assert len(files) == 6 and "torchelmo/weights/heron-small/ATTRIBUTION.md" in files
+    files |= {f"torchelmo/heads/en-herons/{path.name}" for path in head.iterdir()}
     (sources,), (wheel,) = tmp_path.glob("*.tar.gz"), tmp_path.glob("*.whl")
     with tarfile.open(sources) as archive:
         assert files <= {name.partition("/src/")[2] for name in archive.getnames()}

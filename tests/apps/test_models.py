@@ -104,3 +104,19 @@ def test_attribution(run, packaged):
     shown = run("models", "heron-small").out
     assert shown.index("Trained on a pond.") < shown.index("- reeds, by the wind")
     assert json.loads(run("models", "heron-small", "--json").out)["attribution"] == ATTRIBUTION
+
+
+def test_heads_are_listed(run, packaged, tmp_path, monkeypatch):
+    folder = tmp_path / "heads/en-names"
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text('{"task": "ner"}', encoding="utf-8")
+    (folder / "README.md").write_text(CARD.replace("model", "head"), encoding="utf-8")
+    (folder / "ATTRIBUTION.md").write_text("# A\n\nTrained on letters.\n", encoding="utf-8")
+    monkeypatch.setattr("torchelmo.tasks.heads.packaged_heads", lambda: {"en-names": folder})
+    lines = run("models").out.splitlines()
+    assert lines[2].split()[:2] == ["en-names", "packaged"]
+    assert lines[2].endswith("A small head of herons")
+    assert any(line.startswith("en-names: Trained on letters.") for line in lines)
+    entry = json.loads(run("models", "en-names", "--json").out)
+    assert (entry["task"], entry["path"]) == ("ner", str(folder))
+    assert "task     ner" in run("models", "en-names").out

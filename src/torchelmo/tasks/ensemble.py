@@ -26,6 +26,7 @@ from torchelmo.elmo import Elmo
 from torchelmo.errors import InputError
 from torchelmo.formats import files
 from torchelmo.nn.output import Layers
+from torchelmo.tasks import heads
 from torchelmo.tasks.data import Batch, LayerStore, group
 from torchelmo.tasks.encoders import CHARACTERS, WORDS
 from torchelmo.tasks.model import CONFIG, Parsed, TaskModel, load_task
@@ -66,11 +67,11 @@ class Ensemble(Generic[E, P]):
         bilm: str | Path | Elmo | None = None,
         device: str | torch.device | None = None,
     ) -> Ensemble[E, P]:
-        """Load folders that `TaskModel.save` wrote; `bilm` is that of all of them."""
+        """Load folders that `TaskModel.save` wrote, or heads; `bilm` is that of all of them."""
         members: list[TaskModel[E, P]] = []
         stores: list[BatchStore] = []
-        for folder in folders:
-            shared = _shared(Path(folder), stores)
+        for folder in map(heads.find, folders):
+            shared = _shared(folder, stores)
             member = load_task(folder, bilm=bilm, device=device, store=shared)
             if shared is None and member.inputs.store is not None:
                 stores.append(BatchStore(member.inputs.store))

@@ -29,6 +29,7 @@ from torchelmo.elmo import Elmo, pick_device
 from torchelmo.errors import InputError
 from torchelmo.formats import files, native
 from torchelmo.formats.tensors import read_tensors, write_tensors
+from torchelmo.tasks import heads
 from torchelmo.tasks.data import Batch, LayerStore, group
 from torchelmo.tasks.encoders import (
     Inputs,
@@ -339,14 +340,12 @@ def load_task(
     device: str | torch.device | None = None,
     store: LayerStore | None = None,
 ) -> AnyTask:
-    """Load a folder that `save` wrote.
+    """Load a folder that `save` wrote, or a packaged head by its name.
 
     The biLM is `bilm`, or the one in the folder, or the one of the name that the folder holds; one
     with other weights than in training is refused.
     """
-    home = Path(folder)
-    if not home.is_dir():
-        raise InputError(f"there is no folder {home}: expected one that `torchelmo train` wrote")
+    home = heads.find(folder)
     config = files.read_json(home / CONFIG)
     for key in ("format_version", "task", "tokenizer", "vocabularies", "recipe"):
         if key not in config:

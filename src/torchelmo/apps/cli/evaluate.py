@@ -17,7 +17,10 @@ EXAMPLE = "Example: torchelmo evaluate runs/ner eng.testb"
 def evaluate(
     runs: Annotated[
         list[Path],
-        typer.Argument(metavar="RUN...", help="A folder that `train` wrote; several are averaged."),
+        typer.Argument(
+            metavar="RUN...",
+            help="A folder that `train` wrote, several are averaged, or a packaged head.",
+        ),
     ],
     file: Annotated[str, typer.Argument(metavar="FILE", help="Examples, as `train` reads them.")],
     model: Annotated[

@@ -1,4 +1,4 @@
-"""`torchelmo models`: which models there are."""
+"""`torchelmo models`: which models there are, and which heads over them."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ class Entry:
     sources: list[str] = dataclasses.field(default_factory=list)
     aliases: list[str] = dataclasses.field(default_factory=list)
     attribution: str | None = None  # whose text it was trained on
+    task: str | None = None  # of a head, which `predict` takes
 
 
 def models(
@@ -37,7 +38,7 @@ def models(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """List the packaged models, those on this machine and the published ones."""
+    """List the packaged models and heads, models on this machine and the published ones."""
     entries = find()
     if name is not None:
         entry = choose(entries, name)
@@ -50,12 +51,18 @@ def models(
 
 def find() -> list[Entry]:
     """Return every model that is known, each once."""
-    from torchelmo.formats import hub, load
+    from torchelmo.formats import files, hub, load
+    from torchelmo.tasks import heads
 
     entries = {
         name: Entry(name, "packaged", _size(path), *_card(path), path=str(path))
         for name, path in load.packaged().items()
     }
+    for name, path in heads.packaged_heads().items():
+        task = str(files.read_json(path / "config.json").get("task"))
+        entries[name] = Entry(
+            name, "packaged", _size(path), *_card(path), path=str(path), task=task
+        )
     for entry in entries.values():
         entry.attribution = _attribution(Path(entry.path or ""))
     for known in hub.PUBLISHED.values():
@@ -133,6 +140,7 @@ def details(entry: Entry) -> str:
         "size": _megabytes(entry.size),
         "licence": entry.licence,
         "about": entry.about,
+        "task": entry.task,
         "from": "\n         ".join(entry.sources),
         "also": ", ".join(entry.aliases),
     }

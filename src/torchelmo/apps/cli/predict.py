@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torchelmo.tasks.ensemble import Ensemble
     from torchelmo.tasks.model import Parsed
 
-EXAMPLE = 'Example: torchelmo predict runs/ner --text "Ada Lovelace left London."'
+EXAMPLE = 'Example: torchelmo predict en-pos --text "The heron waits."'
 WINDOW = 256  # sentences whose predictions are printed together
 
 
@@ -27,8 +27,8 @@ def predict(
         list[str],
         typer.Argument(
             metavar="RUN... [FILE]",
-            help="Folders that `train` wrote, several are averaged; last, if there is no --text, "
-            "raw text, UTF-8; - reads standard input.",
+            help="Folders that `train` wrote, several are averaged, or a packaged head (see "
+            "`models`); last, if there is no --text, raw text, UTF-8; - reads standard input.",
         ),
     ],
     text: Annotated[
