@@ -27,7 +27,14 @@ from torchelmo.tasks.data import Batch
 from torchelmo.tasks.encoders import Inputs, Vocabularies, listed
 from torchelmo.tasks.metrics.accuracy import accuracy, matthews
 from torchelmo.tasks.model import Parsed, TaskModel
-from torchelmo.tasks.modules import BiLstm, FeedForward, VariationalDropout, masked_softmax
+from torchelmo.tasks.modules import (
+    BiLstm,
+    FeedForward,
+    VariationalDropout,
+    masked_softmax,
+    match,
+    precise,
+)
 from torchelmo.tasks.readers.examples import Labelled, Words
 from torchelmo.tasks.readers.lines import read_cola, read_labelled, read_nsmc, read_trec
 from torchelmo.tasks.readers.trees import phrases, read_trees
@@ -165,8 +172,8 @@ class Classifier(TaskModel[Labelled, Choice]):
         mask = texts.mask.unsqueeze(2)  # (B, T, 1)
         values = self.before(self.input_dropout(self.inputs(texts)))
         own = self.inputs.after(self.encoder(values, texts.lengths), texts)  # H (B, T, D)
-        scores = own @ own.transpose(1, 2)  # (B, T, T)
-        context = masked_softmax(scores, texts.mask.unsqueeze(1)) @ own  # C
+        shares = masked_softmax(match(own, own), texts.mask.unsqueeze(1))  # (B, T, T)
+        context = shares.to(own.dtype) @ own  # C
         joined = torch.cat([own, own - context, own * context], dim=2)
         found = self.integrator(self.dropout(joined), texts.lengths)  # X (B, T, 2 H)
         low, high = torch.finfo(found.dtype).min, torch.finfo(found.dtype).max
@@ -180,7 +187,7 @@ class Classifier(TaskModel[Labelled, Choice]):
             ],
             dim=1,
         )  # (B, 8 H)
-        logits = self.top(self.behind(pooled)).float()
+        logits = precise(self.top, self.behind(pooled))
         return {"shares": logits.log_softmax(dim=1)}
 
     def loss(self, batch: Batch[Labelled], outputs: Mapping[str, Tensor]) -> Tensor:

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -32,6 +33,7 @@ from torchelmo.tasks.mentions import Clusters
 from torchelmo.tasks.metrics.coref import coref_scores
 from torchelmo.tasks.model import Parsed, TaskModel
 from torchelmo.tasks.modules import BiLstm, VariationalDropout
+from torchelmo.tasks.packing import flatten
 from torchelmo.tasks.readers.coref import read_documents, read_splits
 from torchelmo.tasks.readers.examples import Document, Words
 from torchelmo.tasks.recipe import Recipe, check, check_share
@@ -172,26 +174,34 @@ class Coreference(TaskModel[Document, Clusters]):
 
         Gold mentions that are longer than any span, or run over a sentence's end, are left out.
         """
-        numbers: list[int] = []
+        parts = []
         for example in examples:
-            clusters: dict[tuple[int, int], int] = {}
+            words, numbers = self.size(example), []
             for number, cluster in enumerate(example.clusters, 1):
-                for mention in cluster:
-                    if not 0 <= mention[0] < mention[1] <= self.size(example):
+                for start, end in cluster:
+                    if not 0 <= start < end <= words:
                         raise InputError(
-                            f"the document {example.name!r} has a mention {mention}, expected "
-                            f"start < end within its {self.size(example)} words"
+                            f"the document {example.name!r} has a mention {(start, end)}, expected "
+                            f"start < end within its {words} words"
                         )
-                    clusters.setdefault(mention, number)
-            numbers += [clusters.get(span, 0) for span in self.spans(example)]
-        return {"clusters": torch.tensor(numbers)}
+                    numbers.append((start, end, number))
+            # The other way round: of a mention in two clusters the first is written last.
+            starts, ends, clusters = np.array(numbers, np.int64).reshape(-1, 3)[::-1].T
+            lengths = [len(sentence) for sentence in example.sentences]
+            places = mentions.positions(lengths, self.options.longest, starts, ends)
+            found = np.zeros(len(self._candidates(example)[0]), np.int64)
+            found[places[places >= 0]] = clusters[places >= 0]
+            parts.append(torch.from_numpy(found))
+        return {"clusters": torch.cat(parts)}
 
     def spans(self, example: Document) -> list[tuple[int, int]]:
         """Return a document's spans in the order of the outputs."""
-        starts, ends = mentions.candidates(
-            [len(words) for words in example.sentences], self.options.longest
-        )
+        starts, ends = self._candidates(example)
         return list(zip(starts.tolist(), ends.tolist(), strict=True))
+
+    def _candidates(self, example: Document) -> tuple[mentions.Ints, mentions.Ints]:
+        lengths = [len(words) for words in example.sentences]
+        return mentions.candidates(lengths, self.options.longest)
 
     def forward(self, batch: Batch[Document]) -> dict[str, Tensor]:
         """Scores of all spans (N), the numbers of those kept (M), of their antecedents (M, 1+K).
@@ -202,8 +212,8 @@ class Coreference(TaskModel[Document, Clusters]):
         (texts,) = batch.texts
         inputs = self.dropout_input(self.inputs(texts))  # (S, T, D)
         hidden = self.dropout_rnn(self.rnn(inputs, texts.lengths))
-        hidden = self.inputs.after(hidden, texts)[texts.mask].float()  # (W, H)
-        heads = inputs[..., : self.head_width][texts.mask].float()
+        hidden = flatten(self.inputs.after(hidden, texts), texts.lengths).float()  # (W, H)
+        heads = flatten(inputs[..., : self.head_width], texts.lengths).float()
         sizes = [self.size(example) for example in batch.examples]
         scores, kept, antecedents, before = [], [], [], 0
         for example, own, head in zip(
@@ -244,14 +254,14 @@ class Coreference(TaskModel[Document, Clusters]):
 
     def decode(self, batch: Batch[Document], outputs: Mapping[str, Tensor]) -> list[Clusters]:
         """Join each kept span with its best antecedent."""
-        places = [
-            (n, span) for n, example in enumerate(batch.examples) for span in self.spans(example)
-        ]
-        kept = outputs["kept"].tolist()
+        spans = [np.stack(self._candidates(example)) for example in batch.examples]
+        owners = np.repeat(np.arange(len(spans)), [part.shape[1] for part in spans])
+        kept = outputs["kept"].cpu().numpy()
+        places = list(map(tuple, np.concatenate(spans, axis=1).T[kept].tolist()))
         found: list[list[tuple[tuple[int, int], ...]]] = [[] for _ in batch.examples]
         for group in mentions.link(outputs["antecedents"].argmax(dim=1).tolist()):
-            document = places[kept[group[0]]][0]
-            found[document].append(tuple(places[kept[mention]][1] for mention in group))
+            document = owners[kept[group[0]]]
+            found[document].append(tuple(places[mention] for mention in group))
         return [tuple(clusters) for clusters in found]
 
     def average(self, outputs: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:

@@ -52,8 +52,8 @@ class Texts:
     @cached_property
     def mask(self) -> Tensor:
         """(B, T), true where there is a word."""
-        places = torch.arange(max(self.lengths), device=self.device)
-        return places < torch.tensor(self.lengths, device=self.device).unsqueeze(1)
+        there = np.arange(max(self.lengths)) < np.array(self.lengths)[:, None]
+        return move(torch.from_numpy(there), self.device)
 
     def to(self, device: torch.device) -> Texts:
         """Return the texts on another device."""

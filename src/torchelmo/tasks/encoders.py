@@ -3,10 +3,11 @@
 1. `WordVectors`: GloVe or other static vectors, fixed or tuned, or a table that is learned.
 2. `WordCharacters`: the task's own character CNN.
 3. `Contextual`: a mix of a frozen biLM's layers (ELMo; TagLM is its kind "top").
+4. `Cove`: the frozen LSTM of a translator over static vectors (CoVe).
 
 `Inputs` joins them at the input and adds a second, separately weighted mix at the output of the
 task's RNN. An encoder turns words into tensors on the host (`prepare`) and those into vectors on
-the device (`forward`); what it learns is saved with the task, the biLM is not.
+the device (`forward`); what it learns is saved with the task, so is CoVe's LSTM, the biLM is not.
 """
 
 from __future__ import annotations
@@ -24,13 +25,21 @@ from torch import Tensor, nn
 
 from torchelmo.config import Json
 from torchelmo.errors import InputError
+from torchelmo.formats import cove
 from torchelmo.formats.files import strip_ascii
 from torchelmo.nn.output import Layers
 from torchelmo.nn.scalar_mix import EPSILON, LayerNorm, ScalarMix
 from torchelmo.tasks.data import LayerStore, Texts
-from torchelmo.tasks.modules import VariationalDropout
+from torchelmo.tasks.modules import BiLstm, VariationalDropout
+from torchelmo.tasks.packing import pad
 from torchelmo.tasks.readers.examples import Words
-from torchelmo.tasks.recipe import CharactersRecipe, ElmoRecipe, Recipe, WordsRecipe
+from torchelmo.tasks.recipe import (
+    CharactersRecipe,
+    CoveRecipe,
+    ElmoRecipe,
+    Recipe,
+    WordsRecipe,
+)
 from torchelmo.tasks.vectors import StaticVectors
 
 Vocabularies = Mapping[str, tuple[str, ...]]  # lists of words, characters, labels, by name
@@ -197,6 +206,51 @@ class WordCharacters(TextEncoder):
         return spelt
 
 
+class Cove(TextEncoder):
+    """The top layer of a translator's LSTM, frozen, over the vectors as they are in their file."""
+
+    def __init__(
+        self,
+        recipe: CoveRecipe,
+        vectors: StaticVectors | None,
+        weights: Mapping[str, Tensor] | None,
+    ) -> None:
+        """Take the vectors, and the LSTM's weights or, to be loaded with the task, none."""
+        super().__init__()
+        if vectors is None or vectors.matrix.shape[1] != cove.INPUT:
+            has = "none were given" if vectors is None else f"{vectors.name} has "
+            has += "" if vectors is None else str(vectors.matrix.shape[1])
+            raise InputError(
+                f"CoVe reads word vectors of {cove.INPUT} dimensions (GloVe 840B), {has}: name "
+                "their file as words.vectors or cove.vectors"
+            )
+        self.vectors, self.facts = vectors, vectors_facts(vectors)
+        self.rnn = BiLstm(cove.INPUT, cove.CELLS, cove.LAYERS)
+        if weights is not None:
+            self.rnn.lstm.load_state_dict(dict(weights))
+        self.rnn.requires_grad_(False)
+        self.width = self.rnn.width
+        self.dropout = VariationalDropout(recipe.dropout)
+
+    def prepare(self, texts: Sequence[Words]) -> dict[str, Tensor]:
+        """The words' vectors (B, T, 300), zero for a word that has none."""
+        values = np.zeros((len(texts), max(map(len, texts)), cove.INPUT), np.float32)
+        for b, words in enumerate(texts):
+            rows = [self.vectors.find(word) for word in words]
+            known = [(t, row) for t, row in enumerate(rows) if row is not None]
+            if known:
+                places, found = zip(*known, strict=True)
+                values[b, list(places)] = self.vectors.matrix[list(found)]
+        return {"cove.vectors": torch.from_numpy(values)}
+
+    def forward(self, texts: Texts) -> Tensor:
+        """Run the LSTM."""
+        with torch.no_grad():
+            found = self.rnn(texts.fields["cove.vectors"], texts.lengths)
+        dropped: Tensor = self.dropout(found)
+        return dropped
+
+
 class LayerStatistics(nn.Module):
     """Layer normalisation with the batch's mean and variance in training, as the originals have it.
 
@@ -260,12 +314,13 @@ class Contextual(TextEncoder):
         layers = texts.layers
         if layers is None:
             raise InputError("this network mixes a biLM's layers and the batch has none")
-        if self.norm is not None:
-            layers = cast(Layers, self.norm(layers))
-        mixed: Tensor = self.mix(layers)  # (N, D)
+        with torch.autocast(layers.flat.device.type, enabled=False):
+            if self.norm is not None:
+                layers = cast(Layers, self.norm(layers))
+            mixed: Tensor = self.mix(layers)  # (N, D)
         if layers.boundaries:
             mixed, layers = mixed[layers.inner()], layers.strip()
-        return layers.pad(mixed)
+        return pad(mixed, layers.lengths)
 
     def regularizer(self) -> Tensor:
         """Return lambda * |w|^2."""
@@ -284,7 +339,8 @@ class Inputs(nn.Module):
         super().__init__()
         if not encoders:
             raise InputError(
-                "the network reads nothing: give the recipe a section words, characters or elmo"
+                "the network reads nothing: give the recipe a section words, characters, cove or "
+                "elmo"
             )
         self.encoders = nn.ModuleDict(dict(encoders))
         self.output = output
@@ -318,10 +374,13 @@ class Inputs(nn.Module):
 
     def static_facts(self) -> Json | None:
         """Return what tells the static vectors from others, or the width of their table."""
+        facts: Json | None = None
         for encoder in self._each():
             if isinstance(encoder, WordVectors):
                 return encoder.facts or {"width": encoder.width}
-        return None
+            if isinstance(encoder, Cove):
+                facts = encoder.facts
+        return facts
 
     def regularizer(self) -> Tensor | None:
         """Return lambda * |w|^2 over all mixes, never over gamma; None where there are none."""
@@ -347,7 +406,8 @@ def collect(
     texts = list(texts)
     out: dict[str, tuple[str, ...]] = {}
     if recipe.words is not None:
-        out[WORDS] = tuple(WordVectors.collect(recipe.words, texts, vectors))
+        own = None if recipe.words.vectors is None else vectors
+        out[WORDS] = tuple(WordVectors.collect(recipe.words, texts, own))
     if recipe.characters is not None:
         out[CHARACTERS] = tuple(WordCharacters.collect(texts))
     return out
@@ -359,15 +419,21 @@ def make_inputs(
     vectors: StaticVectors | None,
     store: LayerStore | None,
     word_width: int | None = None,
+    saved: bool = False,
 ) -> Inputs:
-    """Make the encoders that a recipe asks for; `word_width` is that of a saved table."""
+    """Make the encoders that a recipe asks for.
+
+    `word_width` is that of a saved table; weights that are `saved` with the task are not read.
+    """
     encoders: dict[str, TextEncoder] = {}
     if recipe.words is not None:
-        encoders[WORDS] = WordVectors(
-            recipe.words, listed(vocabularies, WORDS), vectors, word_width
-        )
+        own = None if recipe.words.vectors is None else vectors
+        encoders[WORDS] = WordVectors(recipe.words, listed(vocabularies, WORDS), own, word_width)
     if recipe.characters is not None:
         encoders[CHARACTERS] = WordCharacters(recipe.characters, listed(vocabularies, CHARACTERS))
+    if recipe.cove is not None:
+        weights = None if saved else cove.read(recipe.cove.weights)
+        encoders["cove"] = Cove(recipe.cove, vectors, weights)
     output = None
     if recipe.bilm is not None:
         if store is None:
@@ -389,8 +455,7 @@ def listed(vocabularies: Vocabularies, name: str) -> tuple[str, ...]:
 
 def load_vectors(recipe: Recipe) -> StaticVectors | None:
     """Read the static vectors that a recipe names."""
-    words = recipe.words
-    return None if words is None or words.vectors is None else StaticVectors.load(words.vectors)
+    return None if recipe.vectors is None else StaticVectors.load(recipe.vectors)
 
 
 def vectors_facts(vectors: StaticVectors) -> Json:

@@ -30,7 +30,14 @@ from torchelmo.tasks.data import Batch, Texts
 from torchelmo.tasks.encoders import Inputs, Vocabularies, listed
 from torchelmo.tasks.metrics.accuracy import accuracy
 from torchelmo.tasks.model import Parsed, TaskModel
-from torchelmo.tasks.modules import BiLstm, FeedForward, VariationalDropout, masked_softmax
+from torchelmo.tasks.modules import (
+    BiLstm,
+    FeedForward,
+    VariationalDropout,
+    masked_softmax,
+    match,
+    precise,
+)
 from torchelmo.tasks.readers.examples import Pair, Words
 from torchelmo.tasks.readers.pairs import read_pairs
 from torchelmo.tasks.recipe import Recipe, check, check_share
@@ -137,7 +144,7 @@ class Entailment(TaskModel[Pair, Choice]):
         pooled = torch.cat(
             [self._compose(first, to_first, one), self._compose(second, to_second, two)], dim=1
         )  # (B, 8 H)
-        logits = self.top(self.hidden(self.dropout(pooled))).float()
+        logits = precise(self.top, self.hidden(self.dropout(pooled)))
         return {"shares": logits.log_softmax(dim=1)}
 
     def _encode(self, texts: Texts) -> Tensor:
@@ -223,10 +230,10 @@ def align(
 
     (B, S, D), (B, T, D), masks (B, S), (B, T) -> (B, S, D), (B, T, D)
     """
-    scores = first @ second.transpose(1, 2)  # (B, S, T)
-    to_first = masked_softmax(scores, second_mask.unsqueeze(1)) @ second
-    to_second = masked_softmax(scores.transpose(1, 2), first_mask.unsqueeze(1)) @ first
-    return to_first, to_second
+    scores = match(first, second)  # (B, S, T)
+    to_first = masked_softmax(scores, second_mask.unsqueeze(1))
+    to_second = masked_softmax(scores.transpose(1, 2), first_mask.unsqueeze(1))
+    return to_first.to(second.dtype) @ second, to_second.to(first.dtype) @ first
 
 
 def enhance(own: Tensor, aligned: Tensor) -> Tensor:

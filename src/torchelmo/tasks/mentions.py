@@ -61,17 +61,33 @@ def prune(starts: Ints, ends: Ints, scores: npt.NDArray[np.float32], most: int) 
     return sorted(taken, key=lambda number: (int(starts[number]), int(ends[number])))
 
 
-def pairs(count: int, most: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return the pairs of `count` mentions and up to `most` before each: numbers, and columns."""
-    later = torch.arange(count, device=device).unsqueeze(1)
-    columns = torch.arange(1, max(min(most, count - 1), 0) + 1, device=device)
-    rows, places = (columns <= later).nonzero(as_tuple=True)
+def positions(lengths: Sequence[int], longest: int, starts: Ints, ends: Ints) -> Ints:
+    """Return the numbers of spans among the candidates, -1 for those that are none.
+
+    >>> positions([2, 1], 2, np.array([1, 0]), np.array([2, 3])).tolist()
+    [2, -1]
+    """
+    last = np.repeat(np.cumsum(lengths), lengths)
+    counts = np.minimum(last - np.arange(len(last)), longest)  # candidates that begin at each word
+    first = np.cumsum(counts) - counts
+    width = ends - starts
+    return np.where(width <= counts[starts], first[starts] + width - 1, -1)
+
+
+def pairs(count: int, most: int) -> tuple[Ints, Ints]:
+    """Return the pairs of `count` mentions and up to `most` before each: numbers, and columns.
+
+    >>> [part.tolist() for part in pairs(3, 2)]
+    [[1, 2, 2], [1, 1, 2]]
+    """
+    columns = np.arange(1, max(min(most, count - 1), 0) + 1)
+    rows, places = np.nonzero(columns <= np.arange(count)[:, None])
     return rows, places + 1
 
 
-def buckets(distances: Tensor) -> Tensor:
+def buckets(distances: Ints) -> Ints:
     """Group distances: 1, 2, 3, 4, 5-7, 8-15, 16-31, 32-63, 64 and more."""
-    return torch.bucketize(distances, torch.tensor(BUCKETS, device=distances.device), right=True)
+    return np.searchsorted(BUCKETS, distances, side="right")
 
 
 def gold_columns(scores: Tensor, clusters: Tensor) -> Tensor:

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from torchelmo.tasks.packing import pack, unpack
 
 
 class VariationalDropout(nn.Module):
@@ -54,13 +55,8 @@ class BiLstm(nn.Module):
 
     def forward(self, values: Tensor, lengths: Sequence[int]) -> Tensor:
         """Read texts of these lengths, each 1 or more."""
-        packed = pack_padded_sequence(
-            values, torch.tensor(lengths), batch_first=True, enforce_sorted=False
-        )
-        out, _ = pad_packed_sequence(
-            self.lstm(packed)[0], batch_first=True, total_length=values.shape[1]
-        )
-        return out
+        out, _ = self.lstm(pack(values, lengths))
+        return unpack(out.data, lengths, values.shape[1])
 
 
 class FeedForward(nn.Module):
@@ -87,6 +83,19 @@ class FeedForward(nn.Module):
                 values = values.relu()
             values = self.dropout(values)
         return values
+
+
+def precise(layer: nn.Linear, values: Tensor) -> Tensor:
+    """Apply a layer in float32 under autocast too: the last one, whose scores are compared."""
+    with torch.autocast(values.device.type, enabled=False):
+        out: Tensor = layer(values.to(layer.weight.dtype))
+        return out
+
+
+def match(one: Tensor, two: Tensor) -> Tensor:
+    """Return all products of words, in float32: (B, S, D), (B, T, D) -> (B, S, T)."""
+    with torch.autocast(one.device.type, enabled=False):
+        return one.float() @ two.float().transpose(1, 2)
 
 
 def masked_softmax(scores: Tensor, mask: Tensor, dim: int = -1) -> Tensor:

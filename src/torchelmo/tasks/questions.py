@@ -25,7 +25,6 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from torchelmo.config import Json, from_json
 from torchelmo.errors import InputError
@@ -34,7 +33,8 @@ from torchelmo.tasks.decoding import best_span
 from torchelmo.tasks.encoders import Inputs, Vocabularies
 from torchelmo.tasks.metrics.squad import squad_scores
 from torchelmo.tasks.model import Parsed, TaskModel
-from torchelmo.tasks.modules import VariationalDropout, masked_softmax
+from torchelmo.tasks.modules import VariationalDropout, masked_softmax, precise
+from torchelmo.tasks.packing import pack, unpack
 from torchelmo.tasks.readers.examples import Question, Words
 from torchelmo.tasks.readers.squad import read_squad, tokenise
 from torchelmo.tasks.recipe import Recipe, check, check_share
@@ -94,13 +94,8 @@ class BiGru(nn.Module):
 
     def forward(self, values: Tensor, lengths: Sequence[int]) -> Tensor:
         """Read texts of these lengths, each 1 or more."""
-        packed = pack_padded_sequence(
-            values, torch.tensor(lengths), batch_first=True, enforce_sorted=False
-        )
-        out, _ = pad_packed_sequence(
-            self.gru(packed)[0], batch_first=True, total_length=values.shape[1]
-        )
-        return out
+        out, _ = self.gru(pack(values, lengths))
+        return unpack(out.data, lengths, values.shape[1])
 
 
 class TriLinear(nn.Module):
@@ -262,12 +257,9 @@ class Questions(TaskModel[Question, Found]):
         values = self.dropout(values)
         first = self.start_reader(values, lengths)
         second = self.end_reader(torch.cat([values, first.to(values.dtype)], dim=2), lengths)
-        out = {"start": self.start(first), "end": self.end(second)}
+        out = {"start": precise(self.start, first), "end": precise(self.end, second)}
         return {
-            name: logits.float()
-            .squeeze(2)
-            .masked_fill(~context.mask, float("-inf"))
-            .log_softmax(dim=1)
+            name: logits.squeeze(2).masked_fill(~context.mask, float("-inf")).log_softmax(dim=1)
             for name, logits in out.items()
         }
 

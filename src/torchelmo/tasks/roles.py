@@ -30,7 +30,7 @@ from torchelmo.tasks.encoders import Inputs, Vocabularies, listed
 from torchelmo.tasks.highway_lstm import AlternatingLstm
 from torchelmo.tasks.metrics.srl import srl_scores
 from torchelmo.tasks.model import Parsed, TaskModel
-from torchelmo.tasks.modules import VariationalDropout
+from torchelmo.tasks.modules import VariationalDropout, precise
 from torchelmo.tasks.readers.examples import Frames, Predicate, Words
 from torchelmo.tasks.readers.propbank import read_frames
 from torchelmo.tasks.recipe import Recipe, check, check_share
@@ -154,7 +154,7 @@ class Roles(TaskModel[Frames, tuple[Tags, ...]]):
         flags = self.predicate((steps == places.unsqueeze(1)).long())  # (B, T, predicate)
         values = self.dropout(torch.cat([self.inputs(texts), flags], dim=2))
         hidden = self.inputs.after(self.rnn(values, texts.lengths), texts)
-        return {"scores": self.top(hidden).float()}
+        return {"scores": precise(self.top, hidden)}
 
     def loss(self, batch: Batch[Frames], outputs: Mapping[str, Tensor]) -> Tensor:
         """Minus the log-likelihood of a word's tag."""

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from torchelmo.tasks import mentions
-from torchelmo.tasks.modules import FeedForward, masked_softmax
+from torchelmo.tasks.data import move
+from torchelmo.tasks.modules import FeedForward, masked_softmax, precise
 
 BLOCK = 1 << 14  # pairs that are scored at a time
 
@@ -40,7 +41,7 @@ class PairScore(nn.Module):
         ):
             first = one[rows] + two[columns] + self.features(facts)
             first = first + self.product(spans[rows] * spans[columns])
-            blocks.append(self.top(self.rest(self.dropout(first.relu()))).squeeze(1).float())
+            blocks.append(precise(self.top, self.rest(self.dropout(first.relu()))).squeeze(1))
         return torch.cat(blocks)
 
 
@@ -89,24 +90,32 @@ class SpanNetwork(nn.Module):
         """
         device = hidden.device
         first, last = mentions.candidates(lengths, self.longest)
-        starts, ends = torch.from_numpy(first).to(device), torch.from_numpy(last).to(device)
+        starts, ends = (move(torch.from_numpy(part), device) for part in (first, last))
         spans = self._represent(hidden, heads, starts, ends)
-        scores = self.mention_top(self.mention(spans)).squeeze(1).float()
+        scores = precise(self.mention_top, self.mention(spans)).squeeze(1)
         most = max(int(self.share * len(hidden)), 1)
         chosen = mentions.prune(first, last, scores.detach().cpu().numpy(), most)
-        kept = torch.tensor(chosen, device=device)
-        later, columns = mentions.pairs(len(chosen), self.most, device)
+        kept = move(torch.tensor(chosen), device)
         width = 1 + min(self.most, len(chosen) - 1)
         linked = scores.new_full((len(chosen), width), float("-inf"))
         linked[:, 0] = 0
         if width > 1:
-            spoken = torch.from_numpy(np.repeat(speakers, lengths)[first[chosen]]).to(device)
-            same = spoken[later] == spoken[later - columns]
-            found = self.pair(
-                spans[kept], later, later - columns, self._features(columns, same, genre)
+            rows, columns = mentions.pairs(len(chosen), self.most)
+            spoken = np.repeat(speakers, lengths)[first[chosen]]
+            # On the host, which has nothing to do yet, and to the device at once.
+            facts = np.stack(
+                [
+                    rows,
+                    rows - columns,
+                    columns,
+                    mentions.buckets(columns),
+                    spoken[rows] == spoken[rows - columns],
+                ]
             )
-            both = scores[kept][later] + scores[kept][later - columns]
-            linked = linked.index_put((later, columns), found + both)
+            later, earlier, behind, distance, same = move(torch.from_numpy(facts), device)
+            found = self.pair(spans[kept], later, earlier, self._features(distance, same, genre))
+            both = scores[kept][later] + scores[kept][earlier]
+            linked = linked.index_put((later, behind), found + both)
         return scores, kept, linked
 
     def _represent(self, hidden: Tensor, heads: Tensor, starts: Tensor, ends: Tensor) -> Tensor:
@@ -120,11 +129,11 @@ class SpanNetwork(nn.Module):
         return torch.cat([hidden[starts], hidden[ends - 1], head, width], dim=1)
 
     def _features(self, distances: Tensor, same: Tensor, genre: int | None) -> Tensor:
-        """Pairs' features (P, 3 F): distance, whether one speaks, genre."""
+        """Pairs' features (P, 3 F): group of the distance, whether one speaks, genre."""
         table = self.genres.weight
         found = [
-            self.distances(mentions.buckets(distances)),
-            self.speakers(same.long()),
+            self.distances(distances),
+            self.speakers(same),
             (table.mean(dim=0) if genre is None else table[genre]).expand(len(distances), -1),
         ]
         dropped: Tensor = self.dropout(torch.cat(found, dim=1))

@@ -26,7 +26,7 @@ from torchelmo.tasks.encoders import Inputs, Vocabularies, listed
 from torchelmo.tasks.metrics.accuracy import word_accuracy
 from torchelmo.tasks.metrics.spans import span_scores
 from torchelmo.tasks.model import Parsed, TaskModel
-from torchelmo.tasks.modules import BiLstm, VariationalDropout
+from torchelmo.tasks.modules import BiLstm, VariationalDropout, precise
 from torchelmo.tasks.pieces import check_given
 from torchelmo.tasks.readers.columns import read_columns, read_kmou
 from torchelmo.tasks.readers.conllu import read_conllu
@@ -158,7 +158,7 @@ class Tagger(TaskModel[Tagged, Tags]):
         for rnn in self.rnn:
             values = rnn(self.dropout(values), texts.lengths)
         values = self.dropout_top(self.inputs.after(values, texts))
-        outputs = {"scores": self.top(values).float()}
+        outputs = {"scores": precise(self.top, values)}
         if self.crf is not None:
             outputs["transitions"] = self.crf.transitions
             if self.crf.begin is not None and self.crf.end is not None:
