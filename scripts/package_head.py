@@ -98,10 +98,10 @@ def package(
 
 def check(recipe: Recipe, run: Path) -> None:
     """Refuse a run that would need more than the package."""
-    if recipe.words is not None and recipe.words.vectors is not None:
+    if recipe.vectors is not None:
         raise InputError(
-            f"{run} reads the word vectors {recipe.words.vectors!r}: a head has none, train it "
-            "with words=none"
+            f"{run} reads the word vectors {recipe.vectors!r}: a head has none, train it with "
+            "words=none"
         )
     if recipe.bilm is None:
         raise InputError(f"{run} uses no biLM: a head goes with a packaged one")

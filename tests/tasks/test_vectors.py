@@ -21,10 +21,18 @@ def test_a_text_file_plain_or_packed_with_or_without_a_head(tmp_path):
         np.testing.assert_allclose(found.matrix, [[1, 2], [-0.5, 0.3]])
 
 
+def test_words_that_hold_spaces(tmp_path):
+    (tmp_path / "v.txt").write_bytes(b"the 1 2\nat name@domain.com 3 4\n. . . 5 6\n")
+    found = StaticVectors.load(str(tmp_path / "v.txt"))
+    assert list(found.rows) == ["the", "at name@domain.com", ". . ."]
+    np.testing.assert_array_equal(found.matrix, [[1, 2], [3, 4], [5, 6]])
+
+
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
         (b"a 1 2\nb 1\n", "line 2: 1 numbers, expected 2"),
+        (b"a 1 2\nb 1 2 3\n", "line 2: 3 numbers, expected 2"),
         (b"a 1 x\n", "line 1: expected a word and numbers"),
         (b"a\n", "line 1: 0 numbers, expected some"),
         (b"a 1\n\xff 1\n", "line 2: not UTF-8"),

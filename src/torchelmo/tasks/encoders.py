@@ -218,11 +218,10 @@ class Cove(TextEncoder):
         """Take the vectors, and the LSTM's weights or, to be loaded with the task, none."""
         super().__init__()
         if vectors is None or vectors.matrix.shape[1] != cove.INPUT:
-            has = "none were given" if vectors is None else f"{vectors.name} has "
-            has += "" if vectors is None else str(vectors.matrix.shape[1])
+            given = "none" if vectors is None else f"{vectors.name} with {vectors.matrix.shape[1]}"
             raise InputError(
-                f"CoVe reads word vectors of {cove.INPUT} dimensions (GloVe 840B), {has}: name "
-                "their file as words.vectors or cove.vectors"
+                f"CoVe reads word vectors of {cove.INPUT} dimensions (GloVe 840B) and was given "
+                f"{given}: name their file as words.vectors or cove.vectors"
             )
         self.vectors, self.facts = vectors, vectors_facts(vectors)
         self.rnn = BiLstm(cove.INPUT, cove.CELLS, cove.LAYERS)
@@ -377,8 +376,8 @@ class Inputs(nn.Module):
         facts: Json | None = None
         for encoder in self._each():
             if isinstance(encoder, WordVectors):
-                return encoder.facts or {"width": encoder.width}
-            if isinstance(encoder, Cove):
+                facts = encoder.facts or {"width": encoder.width}
+            elif isinstance(encoder, Cove):  # the same file; a table beside it may have none
                 facts = encoder.facts
         return facts
 
@@ -427,8 +426,8 @@ def make_inputs(
     """
     encoders: dict[str, TextEncoder] = {}
     if recipe.words is not None:
-        own = None if recipe.words.vectors is None else vectors
-        encoders[WORDS] = WordVectors(recipe.words, listed(vocabularies, WORDS), own, word_width)
+        own, width = (None, None) if recipe.words.vectors is None else (vectors, word_width)
+        encoders[WORDS] = WordVectors(recipe.words, listed(vocabularies, WORDS), own, width)
     if recipe.characters is not None:
         encoders[CHARACTERS] = WordCharacters(recipe.characters, listed(vocabularies, CHARACTERS))
     if recipe.cove is not None:

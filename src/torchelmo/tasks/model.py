@@ -327,9 +327,10 @@ def make(
     vectors: StaticVectors | None,
     store: LayerStore | None,
     word_width: int | None = None,
+    saved: bool = False,
 ) -> AnyTask:
-    """Make an untrained network, on the host."""
-    inputs = make_inputs(recipe, vocabularies, vectors, store, word_width)
+    """Make an untrained network, on the host; see `make_inputs`."""
+    inputs = make_inputs(recipe, vocabularies, vectors, store, word_width, saved)
     return task_class(recipe.task)(recipe, vocabularies, inputs)
 
 
@@ -363,12 +364,12 @@ def load_task(
     }
     facts = config.get("vectors") or {}
     vectors = None
-    if recipe.words is not None and not recipe.words.closed:
+    if recipe.cove is not None or (recipe.words is not None and not recipe.words.closed):
         vectors = load_vectors(recipe)
         if vectors is not None and vectors_facts(vectors) != facts:
             raise InputError(
-                f"{home} was trained with other word vectors than those of "
-                f"{recipe.words.vectors!r} here: install or name the same"
+                f"{home} was trained with other word vectors than those of {recipe.vectors!r} "
+                "here: install or name the same"
             )
     if recipe.bilm is not None and store is None:
         if bilm is None and (home / BILM).is_dir():
@@ -382,7 +383,7 @@ def load_task(
                 f"({trained}, not {store.fingerprint}): give the one it was trained over"
             )
     with torch.random.fork_rng(devices=[]):  # what is drawn here is not used
-        model = make(recipe, vocabularies, vectors, store, facts.get("width"))
+        model = make(recipe, vocabularies, vectors, store, facts.get("width"), saved=True)
     model.tokenizer_name = config["tokenizer"]
     shapes = {name: tuple(value.shape) for name, value in model.state_dict().items()}
     model.load_state_dict(read_tensors(home / WEIGHTS, lambda _: shapes))

@@ -2,10 +2,13 @@
 
 task = "ner"
 
-[words]              # word vectors; leave the section out to do without, so also the next two
+[words]              # word vectors; leave the section out to do without, so also the next three
 vectors = "glove"
 
 [characters]         # the task's own character CNN
+
+[cove]               # the frozen LSTM of a translator, over vectors of 300 dimensions
+weights = "MT-LSTM.pth"
 
 [elmo]               # a frozen biLM's layers, mixed
 model = "en-small"
@@ -36,11 +39,12 @@ MIXES: tuple[Literal["learned", "average", "top"], ...] = ("learned", "average",
 NONE = "none"  # how TOML, which has no null, spells it: for these keys, and to drop a section
 _NULLABLE = {
     ("words", "vectors"),
+    ("cove", "vectors"),
     ("elmo", "layer_norm"),
     ("elmo", "reads"),
     *(("train", n) for n in ("patience", "halve_after", "clip_norm", "clip_value", "ema")),
 }
-_SECTIONS = ("words", "characters", "elmo")
+_SECTIONS = ("words", "characters", "cove", "elmo")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +96,18 @@ class CharactersRecipe:
         for name in ("dim", "filters", "width", "max_characters"):
             check(f"characters.{name}", getattr(self, name), getattr(self, name) >= 1, "1 or more")
         check_share("characters.dropout", self.dropout)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CoveRecipe:
+    """CoVe (McCann et al. 2017), beside the word vectors that it reads or without them."""
+
+    weights: str  # a file: MT-LSTM.pth, or its tensors as safetensors
+    vectors: str | None = None  # GloVe 840B 300d; by default those of `words`
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_share("cove.dropout", self.dropout)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,9 +190,26 @@ class Recipe:
     data: DataRecipe = field(default_factory=DataRecipe)
     words: WordsRecipe | None = None
     characters: CharactersRecipe | None = None
+    cove: CoveRecipe | None = None
     elmo: ElmoRecipe | None = None
     network: Json = field(default_factory=dict)  # keys of the task's network
     train: TrainRecipe = field(default_factory=TrainRecipe)
+
+    def __post_init__(self) -> None:
+        if self.cove is None:
+            return
+        given = {name for name in (self.words and self.words.vectors, self.cove.vectors) if name}
+        if len(given) != 1:
+            raise InputError(
+                "CoVe reads one file of word vectors of 300 dimensions (GloVe 840B): name it as "
+                f"words.vectors or cove.vectors, not {' and '.join(sorted(given)) or 'none'}"
+            )
+
+    @property
+    def vectors(self) -> str | None:
+        """The word vectors' file, of `words` or of `cove`."""
+        own = None if self.words is None else self.words.vectors
+        return own or (None if self.cove is None else self.cove.vectors)
 
     @property
     def bilm(self) -> ElmoRecipe | None:

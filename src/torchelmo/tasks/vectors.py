@@ -74,6 +74,9 @@ def _text(path: Path) -> StaticVectors:
                 raise InputError(f"{where}: not UTF-8") from None
             if number == 1 and len(cells) == 2 and all(cell.isdigit() for cell in cells):
                 continue  # word2vec's first line: how many words, how many numbers
+            if rows and len(cells) > len(rows[0]) + 1 and not _number(cells[-len(rows[0]) - 1]):
+                # Some words of GloVe 840B hold spaces: "at name@domain.com".
+                cells = [" ".join(cells[: -len(rows[0])]), *cells[-len(rows[0]) :]]
             try:
                 row = np.array(cells[1:], np.float32)
             except ValueError:
@@ -86,3 +89,11 @@ def _text(path: Path) -> StaticVectors:
     if not rows:
         raise InputError(f"{path} is empty: expected a word and its numbers a line")
     return StaticVectors(path.name, words, np.stack(rows))
+
+
+def _number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
