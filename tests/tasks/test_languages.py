@@ -51,7 +51,7 @@ def test_korean_entities_over_morphemes(tmp_path):
         text = "".join(f"{pair[column]}\n" for pair in KMOU)
         (tmp_path / f"train.{part}.txt").write_text(text, encoding="utf-8")
     path = tmp_path / "train.words.txt"
-    changes = [*(c for c in TAGGER if "words" not in c), "characters.filters=24"]
+    changes = [*TAGGER, "characters.filters=24"]
     model = fit("kmou", path, path, changes=changes, bilm=korean(), device="cpu")
     assert model.evaluate(path)["f1"] == 100
     assert model.tokenizer_name == "kiwi"
@@ -84,8 +84,10 @@ def test_korean_reviews(tmp_path):
     path = tmp_path / "ratings.txt"
     rows = "".join(f"{n}\t{text}\t{label}\n" for n, (text, label) in enumerate(REVIEWS))
     path.write_text(f"id\tdocument\tlabel\n{rows}", encoding="utf-8")
-    small = ["network.cells=12", "network.before=12", "network.hidden=[12]", "train.epochs=30"]
-    changes = [*QUICK, *small, "network.dropout=0", "network.dropout_input=0", "elmo.dropout=0"]
+    small = ["network.cells=12", "network.before=12", "network.hidden=[12]", "train.epochs=40"]
+    still = [f"{key}=0" for key in ("network.dropout", "network.dropout_input", "elmo.dropout")]
+    changes = [*QUICK, *small, *still, "words.dropout=0", "words.min_count=1"]
+    changes += ["train.learning_rate=0.01", "train.halve_after=none"]
     model = fit("nsmc", path, path, changes=changes, bilm=korean(), device="cpu")
     assert model.evaluate(path)["accuracy"] == 100
     lines = [model.show(model.parse(text), model.predict([text])[0]) for text, _ in REVIEWS[:2]]
