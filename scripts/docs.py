@@ -283,6 +283,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "gpu_embedding": gpu_embedding,
     "gpu_limits": gpu_limits,
     "gpu_scale": gpu_scale,
+    "heads": docs_tasks.heads,
     "kernels": kernels,
     "loading": docs_models.loading,
     "models": docs_models.models,

@@ -1,4 +1,5 @@
-"""Tables of the tasks for scripts/docs.py, from what `torchelmo experiment` left in results/tasks.
+"""Tables of the tasks for scripts/docs.py, from what `torchelmo experiment` left in results/tasks,
+and of the packaged heads, from what scripts/package_head.py left in results/heads.
 
 A result that is not there leaves no trace.
 """
@@ -12,6 +13,7 @@ from statistics import fmean
 from docs_models import rows, section
 
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "tasks"
+HEADS = RESULTS.with_name("heads")
 NAMES = {  # in the order of the paper's table
     "qa": "question answering",
     "nli": "entailment",
@@ -19,6 +21,9 @@ NAMES = {  # in the order of the paper's table
     "coref": "coreference",
     "ner": "named entities",
     "sst": "sentiment",
+    "nsmc": "sentiment, Korean",
+    "kaist": "tags, Korean",
+    "kmou": "named entities, Korean",
 }
 ARMS = ("baseline", "elmo")
 
@@ -103,6 +108,18 @@ def budgets(found: dict[str, dict]) -> list[str]:
             ]
         )
     return rows(*lines)
+
+
+def heads() -> str:
+    """The packaged heads: what each does, over which biLM, how well."""
+    lines: list[list[str]] = [["head", "task", "over", "size", "test data", "figures"]]
+    for path in sorted(HEADS.glob("*.json")):
+        one = json.loads(path.read_text("utf-8"))
+        name, _, model = one["model"].partition(" over ")
+        figures = ", ".join(f"{label} {value:.2f}" for label, value in one["values"].items())
+        size = f"{one['megabytes']:.1f} MB"
+        lines.append([f"`{name}`", f"`{one['task']}`", model, size, one["data"], figures])
+    return "\n".join([*rows(*lines), ""]) if lines[1:] else ""
 
 
 def tasks() -> str:

@@ -92,7 +92,8 @@ def package(
             )
     if result is not None:
         result.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(result, result_of(out.name, packed, card, scores))
+        facts = result_of(out.name, packed, card, scores)
+        write_whole(result, {**facts, "megabytes": round(sum(sizes.values()) / 1e6, 2)})
     return sum(sizes.values())
 
 

@@ -67,3 +67,17 @@ def test_the_tables(page, tmp_path):
 def test_results_of_other_kinds_are_passed_over(page, tmp_path):
     (tmp_path / "other.json").write_text('{"name": "other"}', encoding="utf-8")
     assert page.tasks() == ""
+
+
+def test_heads(page, tmp_path, monkeypatch):
+    monkeypatch.setattr(page, "HEADS", tmp_path / "heads")
+    assert page.heads() == ""
+    (tmp_path / "heads").mkdir()
+    one = {"model": "en-ner over en-small", "task": "ner", "megabytes": 1.25, "data": "a pond"}
+    text = json.dumps({**one, "values": {"f1": 91.234, "recall": 90}})
+    (tmp_path / "heads/en-ner.json").write_text(text, encoding="utf-8")
+    assert page.heads().splitlines() == [
+        "| head | task | over | size | test data | figures |",
+        "|---|---|---|---|---|---|",
+        "| `en-ner` | `ner` | en-small | 1.2 MB | a pond | f1 91.23, recall 90.00 |",
+    ]
