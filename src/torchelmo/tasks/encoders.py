@@ -15,11 +15,12 @@ from __future__ import annotations
 import zlib
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import cast
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -61,6 +62,23 @@ class TextEncoder(nn.Module, ABC):
         """Return vectors (B, T, width), of any value at padding."""
 
 
+class Numbers(dict[str, int]):
+    """Numbers of words, each made when the word first comes; lists of words are then quick."""
+
+    def __init__(self, make: Callable[[str], int]) -> None:
+        super().__init__()
+        self.make = make
+
+    def __missing__(self, word: str) -> int:
+        number = self[word] = self.make(word)
+        return number
+
+    def fill(self, out: npt.NDArray[np.int64], texts: Sequence[Words]) -> None:
+        """Write the numbers of texts into the rows of (B, T)."""
+        for row, words in zip(out, texts, strict=True):
+            row[: len(words)] = list(map(self.__getitem__, words))
+
+
 class WordVectors(TextEncoder):
     """Static vectors: rows of a table for the data's words, a file's vectors for the others."""
 
@@ -85,7 +103,8 @@ class WordVectors(TextEncoder):
             table[1:] = torch.from_numpy(vectors.matrix[[vectors.rows[w] for w in words]])
         self.table = nn.Parameter(table, requires_grad=self.tuned)
         self.dropout = VariationalDropout(recipe.dropout)
-        self._found: dict[str, tuple[int, int | None]] = {}
+        self._numbers = Numbers(self._find)
+        self._device_matrix: Tensor | None = None  # the file's vectors on a GPU
 
     @staticmethod
     def collect(
@@ -108,43 +127,40 @@ class WordVectors(TextEncoder):
         return list(kept)
 
     def prepare(self, texts: Sequence[Words]) -> dict[str, Tensor]:
-        """Rows of the table, and vectors of words that are in the file alone."""
+        """Rows of the table (B, T); -1 - row of the file for words that are there alone."""
         ids = np.zeros((len(texts), max(map(len, texts))), np.int64)
-        places: list[tuple[int, int]] = []
-        found: list[int] = []
-        for b, words in enumerate(texts):
-            for t, word in enumerate(words):
-                ids[b, t], other = self._find(word)
-                if other is not None:
-                    places.append((b, t))
-                    found.append(other)
-        out = {"words.rows": torch.from_numpy(ids)}
-        if found and self.outside is not None:
-            out["words.places"] = torch.tensor(places)  # (n, 2)
-            out["words.vectors"] = torch.from_numpy(np.asarray(self.outside.matrix[found]))
+        self._numbers.fill(ids, texts)
+        out = {"words.rows": torch.from_numpy(np.maximum(ids, 0))}
+        if (ids < 0).any():
+            out["words.others"] = torch.from_numpy(np.maximum(-ids, 0))  # 0: none, else row + 1
         return out
 
     def forward(self, texts: Texts) -> Tensor:
         """Look up."""
         vectors = self.table[texts.fields["words.rows"]]  # (B, T, D)
-        places = texts.fields.get("words.places")
-        if places is not None:
-            others = texts.fields["words.vectors"].to(vectors)
-            vectors = vectors.index_put((places[:, 0], places[:, 1]), others)
+        others = texts.fields.get("words.others")
+        if others is not None:
+            found = self._from_file((others - 1).clamp(min=0)).to(vectors)
+            vectors = torch.where(others.unsqueeze(2) > 0, found, vectors)
         dropped: Tensor = self.dropout(vectors)
         return dropped
 
-    def _find(self, word: str) -> tuple[int, int | None]:
-        """Return a word's row in the table, 0 if none, and else its row in the file."""
-        found = self._found.get(word)
-        if found is None:
-            if self.outside is None:
-                found = self.rows.get(word) or self.rows.get(word.lower(), 0), None
-            else:
-                row = self.rows.get(_spelt(self.outside, word) or "", 0)
-                found = row, None if row else self.outside.find(word)
-            self._found[word] = found
-        return found
+    def _find(self, word: str) -> int:
+        """Return a word's row in the table, 0 if none, or -1 - its row in the file."""
+        if self.outside is None:
+            return self.rows.get(word) or self.rows.get(word.lower(), 0)
+        row = self.rows.get(_spelt(self.outside, word) or "", 0)
+        other = None if row else self.outside.find(word)
+        return row if other is None else -1 - other
+
+    def _from_file(self, rows: Tensor) -> Tensor:
+        """Return vectors of the file; a GPU has all of them, a host reads those it needs."""
+        assert self.outside is not None
+        if rows.device.type == "cpu":
+            return torch.from_numpy(np.asarray(self.outside.matrix[rows.numpy()]))
+        if self._device_matrix is None or self._device_matrix.device != rows.device:
+            self._device_matrix = torch.from_numpy(np.array(self.outside.matrix)).to(rows.device)
+        return self._device_matrix[rows]
 
 
 class WordCharacters(TextEncoder):
@@ -158,7 +174,8 @@ class WordCharacters(TextEncoder):
         self.table = nn.Embedding(2 + len(characters), recipe.dim, padding_idx=0)
         self.filters = nn.Conv1d(recipe.dim, recipe.filters, recipe.width, padding=recipe.width - 1)
         self.dropout = VariationalDropout(recipe.dropout)
-        self._spelt: dict[str, list[int]] = {}
+        self._numbers = Numbers(self._spell)
+        self._spelt = np.zeros((1024, self.most), np.int64)  # rows of words met so far
 
     @staticmethod
     def collect(texts: Iterable[Words]) -> list[str]:
@@ -173,17 +190,14 @@ class WordCharacters(TextEncoder):
 
     def prepare(self, texts: Sequence[Words]) -> dict[str, Tensor]:
         """Spell the batch's distinct words, (U, C), and say which stands where, (B, T)."""
-        numbers: dict[str, int] = {}
-        index = np.zeros((len(texts), max(map(len, texts))), np.int64)
-        for b, words in enumerate(texts):
-            index[b, : len(words)] = [numbers.setdefault(word, len(numbers)) for word in words]
-        rows = [self._spell(word) for word in numbers]
-        spelt = np.zeros((len(rows), max(self.least, *map(len, rows))), np.int64)
-        for row, ids in zip(spelt, rows, strict=True):
-            row[: len(ids)] = ids
+        index = np.full((len(texts), max(map(len, texts))), self._numbers[texts[0][0]], np.int64)
+        self._numbers.fill(index, texts)
+        distinct, places = np.unique(index, return_inverse=True)
+        spelt = self._spelt[distinct]
+        longest = int((spelt != 0).sum(axis=1).max())
         return {
-            "characters.spelt": torch.from_numpy(spelt),
-            "characters.index": torch.from_numpy(index),
+            "characters.spelt": torch.from_numpy(spelt[:, : max(longest, self.least)]),
+            "characters.index": torch.from_numpy(places.reshape(index.shape)),
         }
 
     def forward(self, texts: Texts) -> Tensor:
@@ -198,12 +212,14 @@ class WordCharacters(TextEncoder):
         dropped: Tensor = self.dropout(found[texts.fields["characters.index"]])
         return dropped
 
-    def _spell(self, word: str) -> list[int]:
-        spelt = self._spelt.get(word)
-        if spelt is None:
-            spelt = [self.ids.get(character, 1) for character in word[: self.most]]
-            self._spelt[word] = spelt
-        return spelt
+    def _spell(self, word: str) -> int:
+        """Write a word's characters into the next row, and return its number."""
+        number = len(self._numbers)
+        if number == len(self._spelt):
+            self._spelt = np.concatenate([self._spelt, np.zeros_like(self._spelt)])
+        ids = [self.ids.get(character, 1) for character in word[: self.most]]
+        self._spelt[number, : len(ids)] = ids
+        return number
 
 
 class Cove(TextEncoder):

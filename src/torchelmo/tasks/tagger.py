@@ -78,6 +78,7 @@ class Tagger(TaskModel[Tagged, Tags]):
         options = from_json(TaggerOptions, recipe.network, "network")
         self.tags = listed(vocabularies, TAGS)
         self.ids = {tag: n for n, tag in enumerate(self.tags)}
+        self._known: dict[Tags, Tensor] = {}
         self.limits: Constraints | None = None
         if has_spans(recipe):
             self.limits = constraints(self.tags, LEARNED)
@@ -141,15 +142,20 @@ class Tagger(TaskModel[Tagged, Tags]):
 
     def gold(self, examples: Sequence[Tagged]) -> dict[str, Tensor]:
         """Tag numbers (B, T)."""
-        rows = []
-        for example in examples:
-            tags = convert(example.tags, LEARNED) if self.limits is not None else example.tags
-            for tag in tags:
-                if tag not in self.ids:
-                    raise InputError(f"the tag {tag!r} is not among those of the training data")
-            rows.append(torch.tensor([self.ids[tag] for tag in tags]))
+        rows = [self._numbers(example.tags) for example in examples]
         padded = nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=IGNORED)
         return {TAGS: padded}
+
+    def _numbers(self, tags: Tags) -> Tensor:
+        """Return a sentence's tag numbers, which every epoch asks for."""
+        found = self._known.get(tags)
+        if found is None:
+            written = convert(tags, LEARNED) if self.limits is not None else tags
+            for tag in written:
+                if tag not in self.ids:
+                    raise InputError(f"the tag {tag!r} is not among those of the training data")
+            found = self._known[tags] = torch.tensor([self.ids[tag] for tag in written])
+        return found
 
     def forward(self, batch: Batch[Tagged]) -> dict[str, Tensor]:
         """Scores of the tags (B, T, K), and the CRF's weights."""
