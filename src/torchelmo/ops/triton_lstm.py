@@ -43,8 +43,10 @@ class Block(NamedTuple):
 # Measured on an H200, as is when to take them: see `fits`. For 16 bits, and for split float32.
 GATES, SPLIT_GATES = Block(128, 64, 64, 8, 3), Block(128, 64, 16, 8, 3)
 PROJECTION, SPLIT_PROJECTION = Block(64, 32, 64, 4, 5), Block(64, 64, 32, 4, 3)
-# ... and for few rows, of 16 bits.
-FEW, FEW_GATES, FEW_PROJECTION = 32, Block(16, 32, 128, 4, 3), Block(16, 16, 256, 4, 3)
+# ... and for few rows.
+FEW = 32
+FEW_GATES, SPLIT_FEW_GATES = Block(16, 32, 128, 4, 3), Block(32, 32, 32, 4, 3)
+FEW_PROJECTION, SPLIT_FEW_PROJECTION = Block(16, 16, 256, 4, 3), Block(16, 16, 64, 4, 4)
 DEEPEST = 512  # products of 16 bits with a longer sum are quicker by the library, cells apart
 
 
@@ -355,13 +357,7 @@ def fits(cells: int, width: int, out_width: int, dtype: torch.dtype, saving: boo
     return gates.divides(cells, width + out_width) and projection.divides(out_width, cells)
 
 
-def _block(
-    kinds: tuple[Block, Block, Block], rows: int, columns: int, m: Tensor, depth: int
-) -> Block:
-    """Choose of what is for 16 bits, for split float32, and for few rows."""
-    usual, split, few_rows = kinds
-    if m.element_size() == 4:
-        return split
+def _block(usual: Block, few_rows: Block, rows: int, columns: int, depth: int) -> Block:
     return few_rows if rows <= FEW and few_rows.divides(columns, depth) else usual
 
 
@@ -379,13 +375,15 @@ def gates_cell(
     if c.is_meta:
         return
     directions, rows, cells = c.shape
-    kinds = GATES, SPLIT_GATES, FEW_GATES
-    block, split = _block(kinds, rows, cells, m, joined.shape[2]), m.shape[2] != cells
+    split = m.shape[2] != cells
+    depth = joined.shape[2] // (2 if split else 1)
+    kinds = (SPLIT_GATES, SPLIT_FEW_GATES) if split else (GATES, FEW_GATES)
+    block = _block(*kinds, rows, cells, depth)
     grid = (triton.cdiv(rows, block.rows) * (cells // block.columns), directions)
     _gates_cell[grid](
         joined, *joined.stride()[:2], gates, gates.stride(0), bias,
         c_before, *c_before.stride()[:2], *_marks(reset), c, *c.stride()[:2], m, *m.stride()[:2],
-        rows, cells, joined.shape[2] // (2 if split else 1), clip or 0.0, 1.0,
+        rows, cells, depth, clip or 0.0, 1.0,
         RESET=reset is not None, CLIP=clip is not None, SPLIT=split, FAST=_fast(m),
         BM=block.rows, BU=block.columns, BK=block.depth,
         num_warps=block.warps, num_stages=block.stages,
@@ -405,15 +403,17 @@ def project(
     if y.is_meta:
         return
     directions, rows, width = y.shape
-    kinds = PROJECTION, SPLIT_PROJECTION, FEW_PROJECTION
-    block, split = _block(kinds, rows, width, m, m.shape[2]), low > 0
+    split = low > 0
+    depth = m.shape[2] // (2 if split else 1)
+    kinds = (SPLIT_PROJECTION, SPLIT_FEW_PROJECTION) if split else (PROJECTION, FEW_PROJECTION)
+    block = _block(*kinds, rows, width, depth)
     there = y if following is None else following
     next_rows = 0 if following is None else following.shape[1]
     grid = (triton.cdiv(rows, block.rows) * (width // block.columns), directions)
     _project[grid](
         m, *m.stride()[:2], projection, projection.stride(0), y, *y.stride()[:2],
         there, *there.stride()[:2], *_marks(reset),
-        rows, next_rows, width, m.shape[2] // (2 if split else 1), clip or 0.0, low, 1.0,
+        rows, next_rows, width, depth, clip or 0.0, low, 1.0,
         RESET=reset is not None, CLIP=clip is not None, NEXT=following is not None, SPLIT=split,
         BM=block.rows, BN=block.columns, BK=block.depth,
         num_warps=block.warps, num_stages=block.stages,
