@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torchelmo.errors import InputError
+from torchelmo.ops.backend import has_triton
 from torchelmo.tasks.decoding import (
     SCHEMES,
     Crf,
@@ -176,6 +177,26 @@ def test_likelihood_and_gradients_equal_enumeration(boundaries):
     wanted = {name: p.grad for name, p in crf.named_parameters()} | {"logits": logits.grad}
     for name, grad in wanted.items():
         torch.testing.assert_close(found[name], grad, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.skipif(not has_triton(), reason="needs Triton")
+@pytest.mark.parametrize("boundaries", [True, False])
+@pytest.mark.parametrize("tags", [1, 5, 17])
+def test_the_kernels_sum_over_sequences_as_the_plain_loop_does(tags, boundaries):
+    """In Triton's interpreter where there is no GPU."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    torch.manual_seed(tags)
+    crf = Crf(tags, boundaries=boundaries).to(device)
+    logits = (3 * torch.randn(5, 7, tags, device=device)).requires_grad_()
+    lengths = torch.tensor([7, 1, 4, 0, 6], device=device)
+    mask = torch.arange(7, device=device) < lengths.unsqueeze(1)
+    weights = torch.tensor([1.0, -2.0, 0.5, 3.0, 1.5], device=device)
+    asked = [logits, *crf.parameters()]
+    plain, fused = (crf._partition(logits, mask, backend) for backend in ("torch", "triton"))
+    torch.testing.assert_close(fused, plain, rtol=1e-5, atol=1e-5)
+    one = torch.autograd.grad((fused * weights).sum(), asked)
+    two = torch.autograd.grad((plain * weights).sum(), asked)
+    torch.testing.assert_close(one, two, rtol=1e-5, atol=1e-5)
 
 
 def test_probabilities_of_all_sequences_sum_to_one():

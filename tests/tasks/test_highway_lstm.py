@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from torchelmo.tasks.highway_lstm import AlternatingLstm, HighwayLayer, ways
+from torchelmo.ops.backend import has_triton
+from torchelmo.tasks.highway_lstm import AlternatingLstm, HighwayLayer, run_steps, ways
 
 LENGTHS = [3, 7, 1, 7, 4, 2]
 
@@ -81,6 +82,28 @@ def test_dropout_is_one_mask_a_text_in_the_recurrence_and_at_the_output(backward
     torch.testing.assert_close(
         layer(packed, way)[rows[1]], plain_layer(layer, packed[rows[1]], backwards)
     )
+
+
+@pytest.mark.skipif(not has_triton(), reason="needs Triton")
+@pytest.mark.parametrize("sizes", [[6, 4, 4, 1], [3, 3], [1], [2, 1, 1, 1, 1]])
+@pytest.mark.parametrize("backwards", [False, True])
+@pytest.mark.parametrize("dropped", [False, True])
+def test_kernels_give_what_the_plain_steps_give(sizes, backwards, dropped):
+    """In Triton's interpreter where there is no GPU."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    torch.manual_seed(0)
+    cells = 10
+    way = ways(sizes, device)[backwards]
+    products = torch.randn(sum(sizes), 6 * cells, device=device, requires_grad=True)
+    weight = (0.5 * torch.randn(5 * cells, cells, device=device)).requires_grad_()
+    mask = torch.randint(2, (max(sizes), cells), device=device) * 2.0 if dropped else None
+    plain = run_steps(products, weight, mask, way, "torch")
+    fused = run_steps(products, weight, mask, way, "triton")
+    torch.testing.assert_close(fused, plain, rtol=1e-5, atol=1e-5)
+    weights = torch.randn_like(plain)
+    one = torch.autograd.grad((fused * weights).sum(), [products, weight])
+    two = torch.autograd.grad((plain * weights).sum(), [products, weight])
+    torch.testing.assert_close(one, two, rtol=1e-5, atol=1e-5)
 
 
 def test_padding_and_neighbours_change_nothing():

@@ -5,19 +5,23 @@ function serves all four, and a malformed sequence still gives the spans that wo
 are half-open: `words[start:end]`.
 
 The CRF departs from AllenNLP's in nothing that is computed: constraints bind decoding only, the
-likelihood sums over all sequences. Masks are right-padded: a row's words come first.
+likelihood sums over all sequences, on a GPU by one kernel (`triton_crf`). Masks are right-padded: a
+row's words come first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from torchelmo.errors import InputError
+from torchelmo.ops.backend import choose
 
+FUSED_TAGS = 64  # that one kernel can hold
 SCHEMES = ("IOB1", "IOB2", "BIOUL", "BIOES")
 # First word, inner word, last word, single word. IOB1 is IOB2 but for the first word.
 _LETTERS = {"IOB1": "BIIB", "IOB2": "BIIB", "BIOUL": "BILU", "BIOES": "BIES"}
@@ -183,6 +187,37 @@ def _allowed(
     return out
 
 
+class _Partition(torch.autograd.Function):
+    """The log of the sum over all sequences of tags (B), by one kernel each way."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,  # noqa: ANN401 - autograd's
+        scores: Tensor,
+        lengths: Tensor,
+        transitions: Tensor,
+        begin: Tensor,
+        end: Tensor,
+    ) -> Tensor:
+        from torchelmo.ops import triton_crf
+
+        scores = scores.contiguous()
+        total, before = triton_crf.forward(scores, lengths, transitions, begin, end)
+        ctx.save_for_backward(scores, lengths, transitions, end, before, total)
+        return total
+
+    @staticmethod
+    @once_differentiable
+    def backward(
+        ctx: Any,  # noqa: ANN401 - autograd's
+        grad: Tensor,
+    ) -> tuple[Tensor, None, Tensor, Tensor, Tensor]:
+        from torchelmo.ops import triton_crf
+
+        scores, steps, ends = triton_crf.backward(grad.contiguous(), *ctx.saved_tensors)
+        return scores, None, steps.sum(dim=0), scores[:, 0].sum(dim=0), ends.sum(dim=0)
+
+
 class Crf(nn.Module):
     """A linear-chain conditional random field over K tags.
 
@@ -231,11 +266,17 @@ class Crf(nn.Module):
             score = score + (self.begin[tags[:, 0]] + self.end[last]) * mask[:, 0]
         return score
 
-    def _partition(self, logits: Tensor, mask: Tensor) -> Tensor:
+    def _partition(self, logits: Tensor, mask: Tensor, backend: str | None = None) -> Tensor:
         """Return the log of the sum over all sequences (B)."""
-        batch, length, _ = logits.shape
+        batch, length, count = logits.shape
         if not length:
             return logits.new_zeros(batch)
+        if choose(logits.device, backend) == "triton" and count <= FUSED_TAGS:
+            zeros = logits.new_zeros(count)
+            begin = zeros if self.begin is None else self.begin
+            end = zeros if self.end is None else self.end
+            lengths = mask.sum(dim=1, dtype=torch.int32)
+            return _Partition.apply(logits, lengths, self.transitions, begin, end)  # type: ignore[no-untyped-call,no-any-return]
         total = logits[:, 0] if self.begin is None else logits[:, 0] + self.begin  # (B, K)
         for t in range(1, length):
             through = total.unsqueeze(2) + self.transitions  # (B, K, K)

@@ -31,10 +31,10 @@ from torchelmo.errors import InputError
 from torchelmo.tasks.data import Batch, Texts
 from torchelmo.tasks.decoding import best_span
 from torchelmo.tasks.encoders import Inputs, Vocabularies
+from torchelmo.tasks.gru import BiGru
 from torchelmo.tasks.metrics.squad import squad_scores
 from torchelmo.tasks.model import Parsed, TaskModel
 from torchelmo.tasks.modules import VariationalDropout, masked_softmax, precise
-from torchelmo.tasks.packing import pack, unpack
 from torchelmo.tasks.readers.examples import Question, Words
 from torchelmo.tasks.readers.squad import read_squad, tokenise
 from torchelmo.tasks.recipe import Recipe, check, check_share
@@ -77,25 +77,6 @@ class Found(NamedTuple):
     start: int
     end: int
     score: float
-
-
-class BiGru(nn.Module):
-    """A bidirectional GRU over padded texts: (B, T, D) -> (B, T, 2 H), zero at padding."""
-
-    def __init__(self, width: int, cells: int) -> None:
-        super().__init__()
-        self.gru = nn.GRU(width, cells, batch_first=True, bidirectional=True)
-        self.width = 2 * cells
-        for name, weight in self.gru.named_parameters():
-            if "weight" in name:
-                nn.init.trunc_normal_(weight, std=0.05, a=-0.1, b=0.1)
-            else:
-                nn.init.zeros_(weight)
-
-    def forward(self, values: Tensor, lengths: Sequence[int]) -> Tensor:
-        """Read texts of these lengths, each 1 or more."""
-        out, _ = self.gru(pack(values, lengths))
-        return unpack(out.data, lengths, values.shape[1])
 
 
 class TriLinear(nn.Module):
