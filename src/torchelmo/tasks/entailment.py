@@ -139,23 +139,21 @@ class Entailment(TaskModel[Pair, Choice]):
     def forward(self, batch: Batch[Pair]) -> dict[str, Tensor]:
         """Log-probabilities of the labels (B, K)."""
         one, two = batch.texts
-        first, second = self._encode(one), self._encode(two)  # (B, S, D), (B, T, D)
+        inputs = [self.rnn_dropout(self.inputs(texts)) for texts in batch.texts]
+        hidden = together(self.encoder, inputs, batch.texts)
+        first, second = map(self.inputs.after, hidden, batch.texts)  # (B, S, D), (B, T, D)
         to_first, to_second = align(first, second, one.mask, two.mask)
-        pooled = torch.cat(
-            [self._compose(first, to_first, one), self._compose(second, to_second, two)], dim=1
-        )  # (B, 8 H)
+        inputs = [self._project(first, to_first), self._project(second, to_second)]
+        first, second = together(self.composition, inputs, batch.texts)
+        pooled = torch.cat([pool(first, one.mask), pool(second, two.mask)], dim=1)  # (B, 8 H)
         logits = precise(self.top, self.hidden(self.dropout(pooled)))
         return {"shares": logits.log_softmax(dim=1)}
 
-    def _encode(self, texts: Texts) -> Tensor:
-        values = self.encoder(self.rnn_dropout(self.inputs(texts)), texts.lengths)
-        return self.inputs.after(values, texts)
-
-    def _compose(self, own: Tensor, aligned: Tensor, texts: Texts) -> Tensor:
-        """Steps 3 to 5 of one of the texts: (B, 4 H)."""
+    def _project(self, own: Tensor, aligned: Tensor) -> Tensor:
+        """Steps 3 and 4 of one of the texts: (B, T, D) -> (B, T, projection)."""
         enhanced = self.attention_dropout(enhance(own, aligned))
-        values = self.rnn_dropout(self.projection(enhanced))
-        return pool(self.composition(values, texts.lengths), texts.mask)
+        projected: Tensor = self.rnn_dropout(self.projection(enhanced))
+        return projected
 
     def loss(self, batch: Batch[Pair], outputs: Mapping[str, Tensor]) -> Tensor:
         """Minus the log-likelihood."""
@@ -221,6 +219,15 @@ class Entailment(TaskModel[Pair, Choice]):
             "label": prediction.label,
             "shares": prediction.shares,
         }
+
+
+def together(rnn: BiLstm, values: Sequence[Tensor], texts: Sequence[Texts]) -> list[Tensor]:
+    """Run one biLSTM over the texts of all roles at once, which takes the time of one of them."""
+    width = max(part.shape[1] for part in values)
+    rows = [nn.functional.pad(part, (0, 0, 0, width - part.shape[1])) for part in values]
+    out: Tensor = rnn(torch.cat(rows), [length for some in texts for length in some.lengths])
+    parts = out.split([len(part) for part in values])
+    return [own[:, : part.shape[1]] for own, part in zip(parts, values, strict=True)]
 
 
 def align(
