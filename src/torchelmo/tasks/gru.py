@@ -85,8 +85,9 @@ class BiGru(nn.Module):
         """Read texts of these lengths, each 1 or more."""
         if self._fits(values):
             return self.fused(values, lengths)
-        out, _ = self.gru(pack(values, lengths))
-        return unpack(out.data, lengths, values.shape[1])
+        with torch.autocast(values.device.type, enabled=False):
+            out, _ = self.gru(pack(values.to(next(self.gru.parameters()).dtype), lengths))
+            return unpack(out.data, lengths, values.shape[1])
 
     def fused(self, values: Tensor, lengths: Sequence[int]) -> Tensor:
         """Do the same by one kernel over all steps."""

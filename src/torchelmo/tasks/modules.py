@@ -55,8 +55,11 @@ class BiLstm(nn.Module):
 
     def forward(self, values: Tensor, lengths: Sequence[int]) -> Tensor:
         """Read texts of these lengths, each 1 or more."""
-        out, _ = self.lstm(pack(values, lengths))
-        return unpack(out.data, lengths, values.shape[1])
+        # Autocast would take float16 here, whatever it takes elsewhere; float32 is as quick.
+        with torch.autocast(values.device.type, enabled=False):
+            values = values.to(next(self.lstm.parameters()).dtype)
+            out, _ = self.lstm(pack(values, lengths))
+            return unpack(out.data, lengths, values.shape[1])
 
 
 class FeedForward(nn.Module):
