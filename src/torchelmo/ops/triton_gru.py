@@ -5,7 +5,7 @@ the chip, so that a step costs about a microsecond, where a library that launche
 needs twenty. That is so for few cells, as those of question answering.
 
 Weights come padded, (2, 3, W, W): direction, gate (r z n), from a cell of the step before, to one
-of this step. Rows are padded texts, products with the input (B, T, 6 H): r z n of the forward
+of this step; for the gradients turned round, as `nn.GRU` has them. Rows are padded texts, products with the input (B, T, 6 H): r z n of the forward
 direction, then of the other.
 """
 
@@ -75,7 +75,7 @@ def _backward(
     unit = tl.arange(0, W)
     known = unit < cells
     length = tl.load(lengths + row, row < batch, 0)
-    square = tl.arange(0, W)[:, None] + unit[None, :] * W  # turned round
+    square = tl.arange(0, W)[:, None] * W + unit[None, :]
     weight += d * 3 * W * W
     to_r = tl.load(weight + square)
     to_z = tl.load(weight + W * W + square)

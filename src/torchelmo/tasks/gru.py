@@ -1,7 +1,8 @@
 """A bidirectional GRU over padded texts.
 
-cuDNN reads it step by step; on a GPU, in training and in 16 bits, one Triton kernel reads all steps
-(`triton_gru`), with its state in float32.
+cuDNN reads it step by step. On a GPU, in training, where products need not be float32 (autocast or
+TF32), one Triton kernel reads all steps (`triton_gru`): its state is float32, what it multiplies
+has 16 bits: bfloat16, or for TF32, forward, float16, which has as many digits.
 """
 
 from __future__ import annotations
@@ -31,16 +32,17 @@ class _Recurrence(torch.autograd.Function):
         weight: Tensor,
         bias: Tensor,
         lengths: Tensor,
+        precisions: tuple[torch.dtype, torch.dtype],
     ) -> Tensor:
         from torchelmo.ops import triton_gru
 
         cells = weight.shape[2]
         width = triton_gru.padded(cells)
-        turned = products.new_zeros(2, GATES, width, width)
-        turned[:, :, :cells, :cells] = weight.unflatten(1, (GATES, cells)).transpose(2, 3)
-        products = products.contiguous()
-        out, gates = triton_gru.forward(products, turned, bias, lengths, save=True)
-        ctx.save_for_backward(turned, lengths, out, gates)
+        square = weight.new_zeros(2, GATES, width, width)
+        square[:, :, :cells, :cells] = weight.unflatten(1, (GATES, cells))
+        turned = square.transpose(2, 3).to(precisions[0]).contiguous()
+        out, gates = triton_gru.forward(products.contiguous(), turned, bias, lengths, save=True)
+        ctx.save_for_backward(square.to(precisions[1]), lengths, out, gates)
         return out
 
     @staticmethod
@@ -48,12 +50,12 @@ class _Recurrence(torch.autograd.Function):
     def backward(
         ctx: Any,  # noqa: ANN401 - autograd's
         grad: Tensor,
-    ) -> tuple[Tensor, Tensor, Tensor, None]:
+    ) -> tuple[Tensor, Tensor, Tensor, None, None]:
         from torchelmo.ops import triton_gru
 
-        turned, lengths, out, gates = ctx.saved_tensors
+        square, lengths, out, gates = ctx.saved_tensors
         cells = out.shape[2] // 2
-        products, inner = triton_gru.backward(grad.contiguous(), turned, lengths, out, gates)
+        products, inner = triton_gru.backward(grad.contiguous(), square, lengths, out, gates)
         # Padding is zero: neighbours there are what a text's first word had before it.
         before = torch.stack(
             [
@@ -65,7 +67,7 @@ class _Recurrence(torch.autograd.Function):
         own = inner.unflatten(2, (2, cells)).permute(2, 0, 1, 3).flatten(1, 2)
         gates_grad = torch.cat([both[:, :, : 2 * cells], own], dim=2)  # (2, B T, 3 H)
         weight = torch.bmm(gates_grad.transpose(1, 2), before)
-        return products, weight.float(), own.float().sum(dim=1), None
+        return products, weight.float(), own.float().sum(dim=1), None, None
 
 
 class BiGru(nn.Module):
@@ -101,9 +103,12 @@ class BiGru(nn.Module):
         given_bias = given_bias + nn.functional.pad(bias[:, : 2 * cells], (0, cells))
         products = nn.functional.linear(values, given.flatten(0, 1), given_bias.flatten())
         counts = move(torch.tensor(lengths, dtype=torch.int32), values.device)
+        precisions = products.dtype, products.dtype
+        if products.is_cuda and products.dtype == torch.float32:
+            precisions = torch.float16, torch.bfloat16  # gradients may be too small for float16
         with torch.autocast(values.device.type, enabled=False):
             out: Tensor = _Recurrence.apply(  # type: ignore[no-untyped-call]
-                products, recurrent, bias[:, 2 * cells :].contiguous(), counts
+                products, recurrent, bias[:, 2 * cells :].contiguous(), counts, precisions
             )
         return out
 
@@ -112,6 +117,9 @@ class BiGru(nn.Module):
             values.is_cuda
             and self.training
             and self.cells <= FUSED_CELLS
-            and torch.is_autocast_enabled("cuda")
+            and (
+                torch.is_autocast_enabled("cuda")
+                or torch.get_float32_matmul_precision() != "highest"
+            )
             and has_triton()
         )

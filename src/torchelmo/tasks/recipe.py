@@ -163,7 +163,7 @@ class TrainRecipe:
     clip_norm: float | None = 5.0
     clip_value: float | None = None
     ema: float | None = None  # validate and keep the moving average of the weights
-    precision: Literal["float32", "bf16"] = "float32"  # bf16 in training on a GPU alone
+    precision: Literal["float32", "tf32", "bf16"] = "float32"  # of products, on a GPU, in training
     seed: int = 0
 
     def __post_init__(self) -> None:

@@ -228,13 +228,15 @@ class Trainer:
     def _step(self, numbers: Sequence[int], update: bool = True) -> Tensor:
         """Learn from a batch of examples, by number; return its loss, which is not waited for."""
         model, train = self.model, self.train
-        low = train.precision == "bf16" and model.device.type == "cuda"
+        gpu = model.device.type == "cuda"
         batch = model.batch([self.training[n] for n in numbers])
-        with torch.autocast(model.device.type, torch.bfloat16, enabled=low):
-            loss = model.loss(batch, model(batch)).float()
-        penalty = model.inputs.regularizer()
-        whole = loss if penalty is None else loss + penalty
-        (whole / train.accumulate).backward()
+        low = gpu and train.precision == "bf16"
+        with _rounded(gpu and train.precision == "tf32"):
+            with torch.autocast(model.device.type, torch.bfloat16, enabled=low):
+                loss = model.loss(batch, model(batch)).float()
+            penalty = model.inputs.regularizer()
+            whole = loss if penalty is None else loss + penalty
+            (whole / train.accumulate).backward()
         if update:
             self._update()
         return loss.detach()
@@ -398,6 +400,17 @@ def _check_output(output: Path, overwrite: bool) -> None:
         raise InputError(f"{output} is a file, expected the name of a folder")
     if output.is_dir() and any(output.iterdir()) and not overwrite:
         raise InputError(f"{output} exists and is not empty: choose another folder, or overwrite")
+
+
+@contextmanager
+def _rounded(tf32: bool) -> Iterator[None]:
+    """Let a GPU round what it multiplies to TF32, 11 binary digits, as tensor cores do quickly."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if tf32 else before)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 @contextmanager
