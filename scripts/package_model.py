@@ -119,10 +119,10 @@ def read_card(path: Path) -> Card:
 
 
 def without_paths(value: Json) -> Json:
-    """Return training facts whose paths from elsewhere are cut to their last name.
+    """Return training facts whose paths are cut to their last name.
 
-    >>> without_paths({"data": {"corpus": "/home/heron/pond"}, "rate": 0.1})
-    {'data': {'corpus': 'pond'}, 'rate': 0.1}
+    >>> without_paths({"data": {"corpus": "/home/heron/pond"}, "sources": ["reeds/a.txt"]})
+    {'data': {'corpus': 'pond'}, 'sources': ['a.txt']}
     """
 
     def clean(part: object) -> object:
@@ -130,7 +130,7 @@ def without_paths(value: Json) -> Json:
             return {key: clean(inner) for key, inner in part.items()}
         if isinstance(part, list):
             return [clean(inner) for inner in part]
-        if isinstance(part, str) and re.match(r"\.{0,2}[/\\]|~|[A-Za-z]:[/\\]", part):
+        if isinstance(part, str) and re.search(r"[/\\]", part):
             return re.split(r"[/\\]", part.rstrip("/\\"))[-1]
         return part
 
