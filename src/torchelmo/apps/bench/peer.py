@@ -32,6 +32,7 @@ from typing import Any, NamedTuple
 
 Sentence = list[str]
 Array = Any  # numpy's, which is not needed here by name
+NEEDED = {"h5py", "more_itertools", "numpy", "torch"}  # of AllenNLP's libraries, by its ELMo
 
 
 class Program(NamedTuple):
@@ -43,10 +44,10 @@ class Program(NamedTuple):
 
 
 class _Missing(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Stands in for libraries that a program imports, does not need for ELMo, and has not here.
+    """Stands in for libraries that a program imports and does not need for ELMo.
 
     AllenNLP 2.10 asks for a torch of before 1.13 and libraries of its time. Installed without them
-    (`pip install --no-deps`), its ELMo runs on any torch.
+    (`pip install --no-deps`), its ELMo runs on any torch, beside newer ones or none.
     """
 
     def __init__(self, names: set[str]) -> None:
@@ -80,9 +81,8 @@ def load_allennlp(folder: Path, batch: int, threads: int, device: str) -> Progra
 
     torch.set_num_threads(threads)
     wanted = [x for x in importlib.metadata.requires("allennlp") or [] if "extra ==" not in x]
-    names = {re.split(r"[^\w-]", line)[0].replace("-", "_") for line in wanted}
-    names = {name for name in names if importlib.util.find_spec(name) is None}
-    sys.meta_path.append(_Missing(names))
+    names = {re.split(r"[^\w-]", line)[0].replace("-", "_") for line in wanted} - NEEDED
+    sys.meta_path.insert(0, _Missing(names))
     # The packages' own __init__ would import every reader and model: entered bare, by their paths.
     spec = importlib.util.find_spec("allennlp")
     if spec is None or spec.origin is None:
@@ -92,8 +92,8 @@ def load_allennlp(folder: Path, batch: int, threads: int, device: str) -> Progra
         package = types.ModuleType(f"allennlp.{name}")
         package.__path__ = [str(home.joinpath(*name.split(".")))]
         sys.modules[package.__name__] = package
-    if "cached_path" in names:  # without its library a path is a path
-        importlib.import_module("allennlp.common.file_utils").__dict__["cached_path"] = str
+    # Without its library a path is a path.
+    importlib.import_module("allennlp.common.file_utils").__dict__["cached_path"] = str
     for owner, name in (
         ("data.tokenizers.token_class", "Token"),
         ("data.fields.text_field", "TextField"),
