@@ -6,13 +6,16 @@ TOKENS has a sentence a line, words between blanks; CORPUS is what `torchelmo pr
 the training steps. Parts: the LSTMs alone, forward and with the backward pass, beside cuDNN's LSTM
 of the same size, which does not clip; embedding from lists of words to layers on the device and to
 arrays in host memory, all at once and by batches of sentences; one sentence at a time; texts from a
-thousand tokens up; whole training steps; and a step of both stacks by number of rows, beside the
-time it takes to read its weights. Needs torch, numpy, safetensors and regex alone.
+thousand tokens up; whole training steps; a step of both stacks by number of rows, beside the time
+it takes to read its weights; and what GPU and host do in a small batch. Needs torch, numpy,
+safetensors and regex alone.
 """
 
 from __future__ import annotations
 
 import argparse
+import cProfile
+import pstats
 import statistics
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -34,11 +37,13 @@ from torchelmo.pretrain.corpus import Corpus
 from torchelmo.pretrain.loop import Trainer
 from torchelmo.pretrain.recipe import read_recipe
 
-PARTS = ("lstm", "steps", "embed", "scale", "train")
+PARTS = ("lstm", "steps", "embed", "busy", "scale", "train")
 NAMES = ("small", "original")
 RECIPES = {"small": "small", "original": "original-fast"}
 ROWS, STEPS = 1024, 20  # of the LSTMs alone
 LARGE = 1_000_000  # tokens; a shorter text is repeated, in new strings
+FEW = 32  # sentences of a small batch
+FUNCTIONS = 10  # of the host that are named, the slowest
 Sentences = list[list[str]]
 
 
@@ -68,6 +73,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             found["steps"] = list(steps(name, device, values["limits"]))
         if "embed" in asked.only:
             found["embed"] = list(embeddings(name, text, device))
+        if "busy" in asked.only:
+            found["busy"] = list(busy(name, text, device))
         if "scale" in asked.only and name == "small":
             found["scale"] = list(by_size(name, text, device))
         if "train" in asked.only and asked.corpus is not None:
@@ -217,6 +224,38 @@ def embeddings(name: str, text: Sentences, device: torch.device) -> Iterator[dic
         yield {"precision": precision, "to": "host", **embedding.milliseconds(times)}
         near = embedding.cosine(model, text[:64], device, precision)
         yield {"precision": precision, "least_cosine_to_float32": near}
+
+
+def busy(name: str, text: Sentences, device: torch.device) -> Iterator[dict[str, Any]]:
+    """Yield the milliseconds of a batch of 32 sentences to host memory: of GPU and host, by part.
+
+    `host` has the functions that took longest by themselves, as the profiler of Python sees them.
+    """
+    model = embedding.random_model(name)
+    ordered = sorted(text, key=len)
+    mean = FEW * sum(map(len, text)) // len(text)
+    batches = len(text) / FEW
+    for precision in ("float32", "bf16"):
+        elmo = Elmo(model, precision=precision).to(device)
+        work = partial(stream, elmo, ordered, mean + 2 * FEW)
+        for _ in range(2):
+            work()
+        wall = best(work, device, each=1)
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
+            work()
+            torch.cuda.synchronize(device)
+        times = [(e.key, e.self_device_time_total / 1e3) for e in seen.key_averages()]
+        python = cProfile.Profile()
+        python.runcall(work)
+        rows = pstats.Stats(python).stats.items()  # type: ignore[attr-defined]
+        own = sorted(((t[2], f"{Path(f).name}:{n}") for (f, _, n), t in rows), reverse=True)
+        yield {
+            "precision": precision,
+            "wall": 1e3 * wall / batches,
+            "kernels": sum(t for key, t in times if not key.startswith("Mem")) / batches,
+            "copies": sum(t for key, t in times if key.startswith("Mem")) / batches,
+            "host": {key: 1e3 * seconds / batches for seconds, key in own[:FUNCTIONS]},
+        }
 
 
 def rate(

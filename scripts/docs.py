@@ -13,6 +13,7 @@ import json
 import re
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import docs_models
@@ -205,9 +206,9 @@ def gpu() -> str:
     return "\n".join(rows) + "\n"
 
 
-def gpu_embedding() -> str:
+def gpu_embedding(file: str = "gpu-embedding") -> str:
     """Embedding on a GPU, by place and batch."""
-    found = result("speed/gpu-embedding")
+    found = result(f"speed/{file}")
     kinds = [
         ("layers on the device, words seen before", {"to": "device"}),
         ("... no word seen before", {"to": "device", "words": "unseen"}),
@@ -262,6 +263,24 @@ def gpu_limits() -> str:
     return "\n".join(rows) + "\n"
 
 
+def gpu_steps() -> str:
+    """A step of both stacks by number of rows, beside its least."""
+    found = result("speed/gpu-embedding-slower-host")["values"]
+    columns = [(size, kind) for size in SIZES for kind in ("float32", "bf16")]
+    named = " | ".join(f"{size}, {kind}" for size, kind in columns)
+    rows = [f"| rows | {named} |", "|---|" + "---|" * len(columns)]
+    cells = {
+        (size, row["precision"], row["rows"]): row for size in SIZES for row in found[size]["steps"]
+    }
+    for count in sorted({key[2] for key in cells}):
+        one = [cells[(*column, count)] for column in columns]
+        told = (f"{c['microseconds']:,.0f} ({1e6 * count / c['microseconds']:,.0f})" for c in one)
+        rows.append(f"| {count:,} | {' | '.join(told)} |")
+    least = (f"{cells[(*column, 1)]['weights_read']:.0f}" for column in columns)
+    rows.append(f"| reading the weights once takes | {' | '.join(least)} |")
+    return "\n".join(rows) + "\n"
+
+
 def gpu_scale() -> str:
     """Cost of a token by size of text."""
     found = result("speed/gpu")["values"]["small"]["scale"]
@@ -283,6 +302,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "gpu_embedding": gpu_embedding,
     "gpu_limits": gpu_limits,
     "gpu_scale": gpu_scale,
+    "gpu_slower": partial(gpu_embedding, "gpu-embedding-slower-host"),
+    "gpu_steps": gpu_steps,
     "heads": docs_tasks.heads,
     "kernels": kernels,
     "loading": docs_models.loading,
