@@ -17,10 +17,12 @@ import results
 
 Json = dict[str, Any]
 FIGURES = ("perplexity", "bits_per_character", "bits_per_character_spelt")
-METRIC = (
-    "bits per character of held-out text, unknown words spelt and spaces paid for; WiC (accuracy "
-    "on dev, %, threshold tuned on train) and homographs (accuracy, %, nearest centroid) by layer"
-)
+METRIC = "bits per character of held-out text, unknown words spelt and spaces paid for"
+PROBES = {
+    "wic": "WiC by layer (accuracy on dev, %, threshold tuned on train)",
+    "homographs": "homographs by layer (accuracy, %, nearest centroid)",
+}
+OPTIONS = ("batch", "unroll", "learning_rate", "dropout")
 
 
 def value(row: Json) -> Json:
@@ -28,12 +30,16 @@ def value(row: Json) -> Json:
 
     What a trial changed stands in `text`, `characters`, `vocabulary` and `set`.
     """
-    trial, corpus = row["trial"], row["corpus"]
+    trial, corpus, recipe = row["trial"], row["corpus"], row["recipe"]
     return {
         "text": trial["text"],
         "characters": trial["characters"],
         "vocabulary": corpus["vocabulary"],
         "set": trial["set"],
+        "train": {
+            **{option: recipe["train"][option] for option in OPTIONS},
+            "reset_share": recipe["data"]["reset_share"],
+        },
         "tokens": row["tokens"],
         "epochs": round(row["epochs"], 2),
         "parameters": row["parameters"],
@@ -68,7 +74,7 @@ def main() -> None:
         asked.output,
         model=f"{rows[0]['recipe']['model']['preset']}, {train['precision']}",
         data=asked.data,
-        metric=METRIC,
+        metric="; ".join([METRIC, *(PROBES[name] for name in rows[0]["probes"])]),
         values={row["name"]: value(row) for row in rows},
         hardware=rows[0]["device"],
         torch_version=rows[0]["torch"],

@@ -16,6 +16,9 @@ LANGUAGES = {"en": "English", "ko": "Korean"}
 STATIC = "GloVe"
 CUTS = {"kiwi": "morphemes (kiwi)", "words": "eojeol"}
 SPELLINGS = {"bytes": "bytes", "codepoints": "code points", "jamo": "jamo"}
+TEXTS = {"all": "Wikipedia and books", "wiki-1": "Wikipedia alone"}
+OPTIONS = ("batch", "unroll", "learning_rate", "dropout")
+NAMED = {"batch": "rows", "unroll": "tokens a row", "learning_rate": "learning rate"}
 PAPER = {  # perplexity of the biLM before and after an epoch, in the paper
     "conll2003": (103.2, 46.3),
     "sst": (131.5, 78.6),
@@ -320,6 +323,11 @@ def neighbours() -> str:
 
 
 def trials() -> str:
+    """Short trainings that the recipes were chosen by, a section a language."""
+    return "\n".join(part for part in (korean_trials(), english_trials()) if part)
+
+
+def korean_trials() -> str:
     """Ways to cut and to spell Korean, compared by short trainings."""
     found = find("models/trials-ko")
     if found is None:
@@ -368,6 +376,109 @@ def trials() -> str:
         f"each word's commonest sense gives {commonest:.1f}."
     )
     return "\n".join(["## How Korean is cut", "", follows, "", *rows(*lines), "", note, ""])
+
+
+def english_trials() -> str:
+    """Settings of training, compared by short trainings and one longer."""
+    found = find("models/trials-en")
+    if found is None:
+        return ""
+    values, before = found["values"], find("pretrain/small-h200")
+    base, long = values["base"], values["long"]
+    lines: list[Sequence[object]] = [
+        (
+            "",
+            "perplexity, warm / cold",
+            "bits per character",
+            "books: perplexity",
+            "WiC, layers 0 / 1 / 2",
+        )
+    ]
+    for one in values.values():
+        wiki, books = one["valid"]["wiki"], one["valid"]["books"]
+        wic = one["probes"]["wic"]["layers"]
+        lines.append(
+            (
+                _changes(one, base),
+                _starts(wiki, "perplexity", 1),
+                _starts(wiki, "bits_per_character", 3),
+                _starts(books, "perplexity", 1),
+                " / ".join(f"{wic[layer]['dev']:.1f}" for layer in "012"),
+            )
+        )
+
+    def change(one: dict, other: dict, start: str = "warm", text: str = "wiki") -> str:
+        new, old = (run["valid"][text][start]["perplexity"] for run in (one, other))
+        return f"{new / old - 1:+.1%}"
+
+    rate, rows_of_40 = values["rate-5e-3"], values["512x40"]
+    none, more, dropout = values["reset-0"], values["reset-.3"], values["dropout-.1"]
+    said = [
+        f"A learning rate of {rate['train']['learning_rate']} instead of "
+        f"{base['train']['learning_rate']} changes the perplexity most: {change(rate, base)}.",
+        f"{rows_of_40['train']['batch']} rows of {rows_of_40['train']['unroll']} tokens help a "
+        f"warm start ({change(rows_of_40, base)}) and not a cold one "
+        f"({change(rows_of_40, base, 'cold')}).",
+        f"With {base['train']['reset_share']:.0%} of the sentences begun from a zero state a warm "
+        f"start is a little worse ({change(base, none)}) and a cold one better "
+        f"({change(base, none, 'cold')}); {more['train']['reset_share']:.0%} give no more "
+        f"({change(more, base)} and {change(more, base, 'cold')}).",
+        f"Leaving out a dropout of {dropout['train']['dropout']} gives {change(base, dropout)}",
+    ]
+    if before is not None:
+        final, also = before["values"]["final"], before["values"]["also"]["books.valid"]
+        recipe = before["values"]["recipe"]
+        run = {
+            **long,
+            "tokens": before["values"]["curve"][-1]["tokens"],
+            "train": {
+                **{name: recipe["train"][name] for name in OPTIONS},
+                "reset_share": recipe["data"]["reset_share"],
+            },
+            "valid": {"wiki": {"warm": final}, "books": {"warm": also}},
+        }
+        lines.append(
+            (
+                _changes(run, base),
+                _starts(run["valid"]["wiki"], "perplexity", 1),
+                _starts(run["valid"]["wiki"], "bits_per_character", 3),
+                _starts(run["valid"]["books"], "perplexity", 1),
+                "",
+            )
+        )
+        said[-1] += (
+            f", after {long['tokens'] / 1e6:.0f} M tokens of Wikipedia alone still "
+            f"{change(long, run)}, but {change(long, run, text='books')} on books, of which that "
+            "model has read none"
+        )
+    said[-1] += "."
+    note = (
+        f"The first row: {base['tokens'] / 1e6:.0f} M tokens ({base['epochs']:.1f} epochs) of "
+        f"{TEXTS[base['text']]}, {base['vocabulary']:,} targets, on one {found['hardware']}; the "
+        "others say what they change. Held-out text is Wikipedia's; books are another kind. One "
+        "run each: WiC (accuracy on the development part, 638 pairs) has a standard error of "
+        "two points."
+    )
+    table = rows(*lines)
+    return "\n".join(
+        ["## Settings of training, tried on English", "", " ".join(said), "", *table, "", note, ""]
+    )
+
+
+def _changes(one: dict, base: dict) -> str:
+    """Return what a trial has another way than the first; of the first, all."""
+    old, new = base["train"], one["train"]
+    said = [f"{NAMED.get(n, n)} {new[n]:g}" for n in new if one is base or new[n] != old[n]]
+    if one["text"] != base["text"]:
+        said.append(f"{TEXTS[one['text']]}, {one['tokens'] / 1e6:.0f} M tokens")
+        said.append(f"{one['vocabulary']:,} targets")
+    return ", ".join(said)
+
+
+def _starts(text: dict, figure: str, digits: int) -> str:
+    """Return a figure from a warm and, if there is one, from a cold start."""
+    starts = (start for start in ("warm", "cold") if start in text)
+    return " / ".join(f"{text[start][figure]:.{digits}f}" for start in starts)
 
 
 def _trial(one: dict) -> tuple[float, float, float]:

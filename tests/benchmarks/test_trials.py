@@ -184,6 +184,8 @@ def test_two_trials_and_their_result(modules, data, tmp_path, monkeypatch):
     assert result["hardware"] == "cpu" and result["commit"] == "abc"
     kept = result["values"]["two"]
     assert kept["set"] == ["train.dropout=0.0"] and kept["vocabulary"] == 12
+    assert kept["train"]["dropout"] == 0 and kept["train"]["batch"] > 0
+    assert "homographs" not in result["metric"] and "; WiC by layer" in result["metric"]
     assert kept["valid"]["pond"]["warm"]["perplexity"] == pytest.approx(
         other["warm"]["perplexity"], abs=1e-4
     )

@@ -159,3 +159,61 @@ def test_trials(page):
         f"| eojeol, jamo | 4.000 / 4.000 | 20.0% | {wic} | 68.5 / 68.5 / 68.5 |",
         f"| morphemes (kiwi), jamo, dropout=0.0 | 3.000 / 3.000 | 3.0% | {wic} | {best} |",
     ]
+
+
+def test_trials_of_settings(page):
+    def one(warm, cold, **changes):
+        train = {"batch": 8, "unroll": 20, "learning_rate": 0.003, "dropout": 0.0}
+        wiki, books = (
+            {
+                start: {"perplexity": p * times, "bits_per_character": p / 100}
+                for start, p in (("warm", warm), ("cold", cold))
+            }
+            for times in (1, 2)
+        )
+        return {
+            "text": "all",
+            "vocabulary": 1000,
+            "train": {**train, "reset_share": 0.1, **changes},
+            "tokens": 60_000_000,
+            "epochs": 0.8,
+            "valid": {"wiki": wiki, "books": books},
+            "probes": {"wic": {"layers": {n: {"dev": 55.0} for n in "012"}}},
+        }
+
+    values = {
+        "base": one(100.0, 110.0),
+        "dropout-.1": one(125.0, 130.0, dropout=0.1),
+        "reset-0": one(98.0, 120.0, reset_share=0.0),
+        "reset-.3": one(101.0, 110.0, reset_share=0.3),
+        "rate-5e-3": one(90.0, 99.0, learning_rate=0.005),
+        "512x40": one(97.0, 111.0, batch=4, unroll=40),
+        "long": {**one(50.0, 55.0, reset_share=0.0), "text": "wiki-1", "tokens": 355_000_000},
+    }
+    page.write("models/trials-en", values)
+    text = page.trials()
+    assert text.startswith("## Settings of training, tried on English\n")
+    assert "0.005 instead of 0.003 changes the perplexity most: -10.0%" in text
+    assert "4 rows of 40 tokens help a warm start (-3.0%) and not a cold one (+0.9%)" in text
+    assert "a warm start is a little worse (+2.0%) and a cold one better (-8.3%)" in text
+    assert "30% give no more (+1.0% and +0.0%)" in text and "gives -20.0%." in text
+    found = lines(text)
+    assert len(found) == 8
+    assert found[1] == (
+        "| rows 8, tokens a row 20, learning rate 0.003, dropout 0, reset_share 0.1 | "
+        "100.0 / 110.0 | 1.000 / 1.100 | 200.0 / 220.0 | 55.0 / 55.0 / 55.0 |"
+    )
+    alone = "Wikipedia alone, 355 M tokens, 1,000 targets"
+    assert found[-1].startswith(f"| reset_share 0, {alone} | 50.0 / 55.0 |")
+
+    train = {"batch": 8, "unroll": 20, "learning_rate": 0.003, "dropout": 0.1}
+    stored = {
+        "recipe": {"train": train, "data": {"reset_share": 0.0}},
+        "curve": [{"tokens": 355_000_000}],
+        "final": {"perplexity": 52.0, "bits_per_character": 0.52},
+        "also": {"books.valid": {"perplexity": 80.0}},
+    }
+    page.write("pretrain/small-h200", stored)
+    text = page.trials()
+    assert "after 355 M tokens of Wikipedia alone still -3.8%, but +25.0% on books" in text
+    assert lines(text)[-1] == f"| dropout 0.1, reset_share 0, {alone} | 52.0 | 0.520 | 80.0 |  |"
