@@ -134,11 +134,12 @@ def test_the_card(script, home):
         'elmo = Elmo.from_pretrained("heron-small")',
         "| [Reeds](https://pond.example/) | the wind | CC BY-SA 3.0 | 3 words |",
         "| text | 10,000 tokens in 500 sentences, vocabulary 8 (97.2 % of the running text) |",
-        "| tokens read in each direction | 40,000 (4.0 epochs), 50 steps |",
+        "| tokens read in each direction | 40,000 (3.8 epochs), 50 steps |",
         "| loss | sampled softmax, 64 negatives |",
         "| sentences begun from a zero state | 10% |",
         "| hardware | a pond |",
-        "| time | 1.1 hours, 10 tokens a second |",  # 40,000 tokens, 10 a second
+        "| time | 1.1 hours of training steps |",  # 40,000 tokens, 10 a second
+        "| speed | 10 tokens a second, median |",
         "| validation perplexity in training | 12.35 (before rounding) |",
         "| bits per character | 1.235 | reeds |",
         "- Waiting.",
@@ -176,6 +177,19 @@ def test_packaging_again_changes_nothing_but_the_card(script, home):
     # without chosen figures, all numbers
     assert b"| pretrain-heron: final bits_per_character | 1.235 | reeds |" in after["README.md"]
     assert b"recipe batch" not in after["README.md"]
+
+
+def test_a_model_that_comes_rounded(script, home):
+    first, _ = package(script, home)
+    again = home / "weights" / "again"
+    options = home / "card.toml", [home / "heron.json"]
+    script.package(first, again, *options)
+    assert "| rounding |" not in (again / "README.md").read_text(encoding="utf-8")
+    script.package(first, again, *options, rounded="biLM 1%", overwrite=True)
+    text = (again / "README.md").read_text(encoding="utf-8")
+    assert "| rounding | biLM 1% of a value (root mean square); figures are those of the" in text
+    for name in ("model.safetensors", "softmax.safetensors", "vocab.txt"):
+        assert (again / name).read_bytes() == (first / name).read_bytes()
 
 
 def test_an_extra_is_named(script, home):
