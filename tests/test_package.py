@@ -81,7 +81,12 @@ def test_wheel_holds_the_package_and_nothing_else(wheel):
         licence = next(n for n in names if n.endswith(".dist-info/licenses/LICENSE"))
         assert archive.read(licence) == (ROOT / "LICENSE").read_bytes()
         metadata = archive.read(licence.replace("licenses/LICENSE", "METADATA")).decode()
-    assert "License-Expression: Apache-2.0" in metadata
+    assert "License-Expression: Apache-2.0 AND CC-BY-SA-4.0\n" in metadata
+    for file in (*WEIGHTS.glob("*/ATTRIBUTION.md"), *HEADS.glob("*/ATTRIBUTION.md")):
+        name = file.relative_to(ROOT).as_posix()
+        assert f"License-File: {name}\n" in metadata
+        assert licence.replace("LICENSE", name) in names
+    assert wheel.stat().st_size <= WHEEL_LIMIT
     assert "torchelmo/py.typed" in names
     assert {n.split("/")[0].removesuffix(".dist-info") for n in names} == {
         "torchelmo",
