@@ -30,7 +30,7 @@ def package(tmp_path, monkeypatch):
 def test_without_models(package, capsys):
     demo.main()
     shown = capsys.readouterr().out
-    assert shown.startswith("No trained model is in this package yet")
+    assert shown.startswith("en-small is not in this package: this is a random model")
     # Before context a word is the same everywhere.
     assert shown.count("     1.000") == 4
     assert "layer 2" in shown and "Which word fits" not in shown and "배" not in shown
@@ -45,7 +45,7 @@ def test_with_english_alone(package, capsys):
     (gap,) = [line for line in shown.splitlines() if "a cup of ___" in line]
     words = gap.split(".")[1].strip().split(", ")
     assert set(words) == set(WORDS[3:])
-    assert "No trained" not in shown and "배" not in shown
+    assert "a random model" not in shown and "배" not in shown
 
 
 def test_with_korean(package, capsys):
@@ -54,6 +54,13 @@ def test_with_korean(package, capsys):
     demo.main()
     shown = capsys.readouterr().out
     assert 'How alike is "배" in' in shown and "동생이 달콤한 배를 깎아 먹었다." in shown
+
+
+def test_with_korean_alone(package, capsys):
+    package("ko-small")
+    demo.main()
+    shown = capsys.readouterr().out
+    assert shown.startswith("en-small is not in this package") and 'How alike is "배" in' in shown
 
 
 def test_korean_without_its_extra(package, capsys, monkeypatch, request):

@@ -60,7 +60,7 @@ BAE = Trio(
     "배",
     "우리는 *배*를 타고 섬에 갔다.",
     "동생이 달콤한 *배*를 깎아 먹었다.",
-    "항구에서 큰 *배*가 떠났다.",
+    "어부들은 *배*를 몰고 바다로 나갔다.",  # 를 each time: a particle alone changes a vector
 )
 KNOWN = ("birthday gift", "gift for music")  # what nearly repeats the question finds nothing
 GAPS = ("She drank a cup of ___ before breakfast.", "He was born in ___ and studied in London.")
@@ -170,7 +170,11 @@ def korean() -> list[str]:
     except MissingExtra as error:
         return [f"Korean ({KOREAN}): {error}"]
     title, *rest = lines
-    return [f"{title}  (배: a boat, a pear, a boat)", *rest]
+    return [
+        f"{KOREAN}, from the package. 배 is a boat, then a pear, then a boat again.",
+        title,
+        *rest,
+    ]
 
 
 def main() -> None:
@@ -184,7 +188,7 @@ def main() -> None:
     if trained:
         print(f"{ENGLISH}, {size}, from the package: nothing is downloaded.\n")
     else:
-        print(f"No trained model is in this package yet: this is a random one of {size}.")
+        print(f"{ENGLISH} is not in this package: this is a random model of {size}.")
         print("It shows the mechanics; meaning comes with trained weights.\n")
     for trio in (GIFT, BANK):
         print("\n".join(compare(elmo, trio)) + "\n")
@@ -193,9 +197,9 @@ def main() -> None:
     if trained:
         print("Which word fits, judged from the left and from the right?")
         print("\n".join(fill(elmo, sentence) for sentence in GAPS) + "\n")
-        lines = korean()
-        if lines:
-            print("\n".join(lines) + "\n")
+    lines = korean()
+    if lines:
+        print("\n".join(lines) + "\n")
     model = "" if trained else " --model FOLDER"
     print(f"Your own files:  torchelmo embed sentences.txt -o vectors.hdf5{model}")
 
