@@ -135,7 +135,8 @@ def perplexity() -> str:
     about = (
         "Warm: sentences read on and on, as in training. Cold: each sentence from a zero state, as "
         "`embed` reads it. Perplexities of models with other words cannot be compared; bits per "
-        "character can, within a language."
+        "character can, within a language, if about as many words are unknown: these are predicted "
+        "as such, not spelt (in the trials of ways to cut Korean they are)."
     )
     table = rows(*lines)
     return section("Prediction", table, about if table else "")
@@ -146,7 +147,8 @@ def wic() -> str:
     tables = [layers("wic", language, ("test", "dev", "tune")) for language in LANGUAGES]
     note = (
         "Accuracy in per cent of a threshold on the cosine, tuned on the parts named first "
-        "(`tune`); the best mix is chosen there too. Published for ELMo: 57.7 on WiC's test part."
+        "(`tune`); the best mix is chosen there too. Published for ELMo: 57.7 on English "
+        "WiC's test part."
     )
     return section("Is it the same sense? (WiC, KoBEST)", *tables, note if any(tables) else "")
 
@@ -247,8 +249,12 @@ def worth() -> str:
         lines.append((label, *("" if cell is None else f"{cell:.1f}" for cell in cells)))
     note = (
         "Per cent. Without vectors: the commoner answer, the first sense, the word's commonest "
-        "tag, chance. GloVe: the better of the word's vector and the mean over its sentence."
+        "tag, chance. Layer 0 knows a word's spelling alone."
     )
+    if any(line[2] for line in lines[1:]):
+        note += " GloVe: the better of the word's vector and the mean over its sentence."
+    else:
+        lines = [(*line[:2], *line[3:]) for line in lines]
     table = rows(*lines)
     return section("What context is worth", table, note if table else "")
 
@@ -364,7 +370,8 @@ def korean_trials() -> str:
         f"bits than eojeol, leave {known:.1f} instead of {unknown:.1f} % of the tokens unknown, "
         f"and tell {senses - fewer_senses:.1f} points more homographs apart. The three spellings "
         "are within noise of one another: half a per cent of the bits, about a standard error of "
-        "either probe, with one run each."
+        "either probe, with one run each. ko-small has morphemes and bytes, which need no list of "
+        "characters."
     )
     commonest = cut["probes"]["homographs"]["baselines"]["majority"]["centroid"]
     note = (
