@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torchelmo.config import CharacterConfig, ElmoConfig, LstmConfig
 from torchelmo.nn.bilm import BiLM
 from torchelmo.nn.softmax import Softmax
+from torchelmo.ops.backend import has_triton
 from torchelmo.ops.reference import lstmp
 from torchelmo.pretrain import objective
 from torchelmo.pretrain.objective import (
@@ -122,6 +123,22 @@ def test_full_loss_is_the_cross_entropy(monkeypatch, piece):
     # By a factor, as the training loop takes them.
     found, expected = (torch.autograd.grad(loss * 20, inputs) for loss in losses)
     torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.skipif(not has_triton(), reason="Triton is not installed")
+@pytest.mark.parametrize("words", [11, 8500])  # a row in registers, and one that is too wide
+def test_full_loss_by_the_kernels(monkeypatch, words):
+    torch.manual_seed(words)
+    softmax, hidden = Softmax(words, 5), torch.randn(7, 5, requires_grad=True)
+    torch.nn.init.normal_(softmax.bias)
+    targets = torch.tensor([0, words - 1, 3, 3, 3, 10, 1])
+    inputs = [hidden, softmax.weight, softmax.bias]
+    expected = F.cross_entropy(softmax(hidden), targets)
+    monkeypatch.setenv("TORCHELMO_BACKEND", "triton")
+    found = full_loss(softmax, hidden, targets)
+    torch.testing.assert_close(found, expected)
+    gradients = (torch.autograd.grad(loss * 20, inputs) for loss in (found, expected))
+    torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-6)
 
 
 def test_full_loss_without_gradients_and_with_some():

@@ -4,7 +4,8 @@ Losses are means over the batch, in nats. The sampled softmax is TensorFlow's: d
 from a log-uniform distribution (so the vocabulary must be sorted by falling frequency), each logit
 lessened by the logarithm of how often that id was to be expected, samples that are the target left
 out. The full softmax goes through the rows in pieces and makes its gradients on the way, so that
-its memory is that of one piece, whatever the vocabulary. The adaptive softmax is a full one over
+its memory is that of one piece, whatever the vocabulary; on a GPU it is a sampled one of all words,
+whose kernels are there. The adaptive softmax is a full one over
 its head, and one over each cluster for the rows whose targets lie there.
 """
 
@@ -23,6 +24,7 @@ from torch import Tensor, nn
 
 from torchelmo.nn.bilm import BiLM, Direction, Memory
 from torchelmo.nn.softmax import AdaptiveSoftmax, AnySoftmax, Softmax
+from torchelmo.ops.backend import choose
 from torchelmo.ops.sampled import sampled_softmax
 
 PIECE = 1 << 25  # logits in memory at a time: 128 MB in float32
@@ -78,6 +80,11 @@ def sampled_loss(softmax: Softmax, hidden: Tensor, targets: Tensor, negatives: N
 
 def full_loss(softmax: AnySoftmax, hidden: Tensor, targets: Tensor) -> Tensor:
     """Return the mean loss over the whole vocabulary: hidden (n, P), targets (n,)."""
+    if isinstance(softmax, Softmax) and choose(hidden.device) == "triton":
+        weight, bias = softmax.weight, softmax.bias
+        every = torch.arange(len(bias), device=hidden.device)
+        as_expected = torch.zeros_like(bias), torch.zeros_like(targets, dtype=bias.dtype)
+        return sampled_softmax(hidden, targets, weight, bias, every, *as_expected)
     # A cluster without rows gives zeros, not nothing: processes must have the same gradients.
     losses = [
         _FullLoss.apply(part.hidden, part.softmax.weight, part.softmax.bias, part.targets)  # type: ignore[no-untyped-call]
