@@ -23,6 +23,7 @@ from torchelmo.ops.backend import choose, compute_dtype, kind
 
 # Bytes of logits in memory at a time. A CPU works faster on what its caches hold.
 PIECE = {"cpu": 1 << 24, "cuda": 1 << 28}
+LEAST = {"cpu": 1, "cuda": 2048}  # rows, where all words of a vocabulary are drawn: tall products
 
 
 def sampled_softmax(
@@ -168,7 +169,8 @@ def _forward(
 
 def piece(n: int, drawn: int, x: Tensor) -> int:
     """Return how many rows go through at a time: pieces of nearly equal size."""
-    most = max(PIECE["cpu" if kind(x.device) == "cpu" else "cuda"] // (drawn * x.element_size()), 1)
+    place = "cpu" if kind(x.device) == "cpu" else "cuda"
+    most = max(PIECE[place] // (drawn * x.element_size()), LEAST[place])
     even = -(-n // max(-(-n // most), 1))
     return min(-(-even // 64) * 64, max(n, 1))  # products like even sizes
 
