@@ -5,8 +5,8 @@ the chip, so that a step costs about a microsecond, where a library that launche
 needs twenty. That is so for few cells, as those of question answering.
 
 Weights come padded, (2, 3, W, W): direction, gate (r z n), from a cell of the step before, to one
-of this step; for the gradients turned round, as `nn.GRU` has them. Rows are padded texts, products with the input (B, T, 6 H): r z n of the forward
-direction, then of the other.
+of this step; for the gradients turned round, as `nn.GRU` has them. Rows are padded texts, products
+with the input (B, T, 6 H): r z n of the forward direction, then of the other.
 """
 
 from __future__ import annotations
