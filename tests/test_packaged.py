@@ -119,13 +119,15 @@ def test_models_shows_it(name, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("text", ODD, ids=range(len(ODD)))
-def test_every_script_gives_finite_vectors_of_usual_length(name, text):
+def test_every_script_gives_finite_vectors_and_context_of_usual_length(name, text):
     (layers,) = model(name).layers([text.split()])
     assert layers.shape == (3, len(text.split()), model(name).config.width)
     assert np.isfinite(layers).all()
     lengths = np.linalg.norm(layers, axis=2)
     assert (lengths > 0).all()
-    assert (lengths.max(axis=1) < 5 * largest(name)).all()
+    # Bytes that a model has hardly read keep the long vectors they began with, so that layer 0 is
+    # long in scripts foreign to it; clips in the LSTMs hold the layers above.
+    assert (lengths.max(axis=1) < [20, 5, 5] * largest(name)).all()
 
 
 def test_raw_text_of_every_script(name):
