@@ -127,8 +127,8 @@ def test_sixteen_bits_under_autocast(backend):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_without_gradients_the_results_are_the_same(backend):
-    sizes = [5, 5, 2, 1]
+@pytest.mark.parametrize("sizes", [[5, 5, 2, 1], [40, 33, 2]], ids=["few rows", "more"])
+def test_without_gradients_the_results_are_the_same(backend, sizes):
     x, weights, h, c, marks, _ = case(sizes, resets=0.5)
     dtype = torch.float64 if backend == "torch" else torch.float32
     inputs = [t.to(DEVICE, dtype) for t in (x, h, c)]

@@ -22,6 +22,8 @@ from torchelmo.ops import reference
 from torchelmo.ops.backend import choose, compute_dtype
 from torchelmo.ops.reference import LstmWeights
 
+FEW = 32  # rows, up to which a step takes about as long as reading its weights
+
 
 def lstmp(
     x: Tensor,  # (D, N, P_in) packed as in `reference.lstmp`
@@ -241,11 +243,13 @@ def _forward(
         return x.new_empty(directions, rows, columns, dtype=dtype)
 
     # Input and state lie side by side, so that one product serves both. Without a backward pass
-    # gates and cells are not kept.
+    # gates and cells are not kept. A step of few rows mostly reads weights: those of the input are
+    # then read once for all steps.
+    ahead = not (keep or fused) and batch <= FEW and len(sizes) > 1
     kept = count if keep else batch
     times = 2 if split else 1
     joined = buffer(count, times * (width + out_width))
-    z = None if fused else buffer(kept, 4 * cells)
+    z = None if fused else buffer(count if ahead else kept, 4 * cells)
     cell_dtype = torch.promote_types(c.dtype, torch.float32)
     c_all = c if in_place else buffer(kept, cells, cell_dtype)
     m_all = buffer(kept, times * cells) if projection is not None else None
@@ -259,7 +263,7 @@ def _forward(
     marks = [None] * len(sizes) if resets is None else resets.split(sizes, dim=1)
 
     def by_step(tensor: Tensor) -> Sequence[Tensor]:
-        if keep:
+        if tensor.shape[1] == count:
             return list(tensor.split(sizes, dim=1))
         tops = {size: tensor[:, :size] for size in set(sizes)}
         return [tops[size] for size in sizes]
@@ -269,6 +273,9 @@ def _forward(
     to_project = outputs if m_all is None else by_step(m_all)
     clip = run.projection_clip if projection is not None else None
     before = c.to(cell_dtype)
+    if ahead and z is not None:
+        torch.bmm(joined[..., :width], gates[..., :width].transpose(1, 2), out=z)
+    recurrent = gates[..., width:].transpose(1, 2)
     for t, size in enumerate(sizes):
         before = before if before.shape[1] == size else before[:, :size]
         given = (bias, before, marks[t], run.cell_clip, cells_after[t], to_project[t])
@@ -279,7 +286,10 @@ def _forward(
             low = joined.shape[2] // 2 if split else 0
             kernels.project(to_project[t], projection, clip, outputs[t], following, reset, low)
         else:
-            torch.bmm(inputs[t], gates.transpose(1, 2), out=made[t])
+            if ahead:
+                torch.baddbmm(made[t], states[t], recurrent, out=made[t])
+            else:
+                torch.bmm(inputs[t], gates.transpose(1, 2), out=made[t])
             kernels.cell(made[t], *given)
             if projection is not None:
                 torch.bmm(to_project[t], projection.transpose(1, 2), out=outputs[t])
