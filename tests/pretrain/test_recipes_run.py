@@ -45,8 +45,8 @@ def test_each_recipe_is_read_and_says_how_it_is_run(name):
         assert config == dataclasses.replace(ElmoConfig.preset(preset), vocabulary=1000)
     text = path.read_text(encoding="utf-8")
     header = text[: text.index("[model]")]
-    prepared = re.search(r"torchelmo prepare .+? -o (\S+)", header, re.DOTALL)
-    assert prepared is not None and prepared[1] == recipe.data.corpus
+    prepared = re.findall(r"torchelmo prepare .+? -o (\S+)", header, re.DOTALL)
+    assert prepared[-1] == recipe.data.corpus
     assert re.search(rf"torchelmo pretrain {name} -o runs/\S+", header)
 
 
