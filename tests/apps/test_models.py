@@ -5,6 +5,7 @@ import pytest
 from bulk.tiny import tiny_model
 from torchelmo.apps.cli.models import Entry, details, table
 from torchelmo.formats import hub, load, native
+from torchelmo.tasks import heads
 
 CARD = """---
 license: cc-by-sa-4.0
@@ -23,6 +24,7 @@ def packaged(tmp_path, monkeypatch):
     folder = tmp_path / "heron-small"
     native.write(tiny_model(), folder, card=CARD)
     monkeypatch.setattr(load, "packaged", lambda: {"heron-small": folder})
+    monkeypatch.setattr(heads, "packaged_heads", dict)
     return folder
 
 
