@@ -178,6 +178,8 @@ def test_installed_wheel_embeds_a_file(installed, tmp_path):
     command = installed / "torchelmo"
     assert torchelmo.__version__ in run(command, "--version", cwd=tmp_path).split()
     assert "embed" in run(command, "--help", cwd=tmp_path)
+    module = run(installed / "python", "-m", "torchelmo", "--version", cwd=tmp_path)
+    assert module == run(command, "--version", cwd=tmp_path)
 
     lines = ["The heron waits", "Rain again , says the tall gardener", "Ünïcode 물 too"]
     (tmp_path / "in.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
