@@ -35,8 +35,7 @@ def test_recorded_steps_are_the_plain_ones(corpus, tmp_path):
     device = torch.device("cuda")
     weights = []
     for recorded in (True, False):
-        changes = {"steps": 12, "precision": "bf16", "dropout": 0.1, "full_share": 0.4}
-        recipe = tiny_recipe(train=changes)
+        recipe = tiny_recipe(train={"steps": 12, "precision": "bf16", "dropout": 0.1})
         made = trainer(recipe, corpus, tmp_path / str(recorded), device=device)
         if not recorded:
             made._update = lambda made=made: (

@@ -44,7 +44,6 @@ KINDS = {
     "words": {"model": {"words": True, "tie": True}, "train": {"accumulate": 2}},
     "forward": {"model": {"directions": "forward"}},
     "bf16": {"train": {"precision": "bf16"}},
-    "full at the end": {"train": {"full_share": 0.5, "accumulate": 2}},  # from step 6 on
     "adaptive": {"train": {"softmax": "adaptive", "cutoffs": (8, 16), "div_value": 2.0}},
 }
 
@@ -380,9 +379,6 @@ def test_plan(corpus):
     assert found.train_pairs == pairs
     assert found.steps == int(2.5 * pairs / 60)
     assert found.epochs == pytest.approx(found.steps * 60 / pairs)
-    assert found.sampled == found.steps
-    last = tiny_recipe(train={"steps": 10, "full_share": 0.25})
-    assert plan(last, corpus, last.config(corpus.config, 30)).sampled == 8
     short = tiny_recipe(train={"epochs": 1e-6, "steps": None})
     assert plan(short, corpus, short.config(corpus.config, 30)).steps == 1
 

@@ -84,11 +84,6 @@ def test_json_round_trip():
         ("[train]\nseed = -3", "train.seed is -3, expected 0 or more"),
         ("[train]\nbetas = [0.9, 1.0]", "train.betas is (0.9, 1.0), expected 0 or more and below"),
         ("[train]\nfinal_share = 2.0", "train.final_share is 2.0, expected 0 to 1"),
-        ("[train]\nfull_share = 2.0", "train.full_share is 2.0, expected 0 to 1"),
-        (
-            '[train]\nsoftmax = "full"\nfull_share = 0.5',
-            'train.full_share is for train.softmax = "sampled"',
-        ),
         ("[watch]\nlog = 0", "watch.log is 0, expected 1 or more"),
         ("[watch]\nkeep = 0", "watch.keep is 0, expected 1 or more"),
         ("[watch]\npatience = 0", "watch.patience is 0, expected 1 or more"),

@@ -8,7 +8,6 @@ seed and the step's number alone, so a run that goes on draws the same.
 
 from __future__ import annotations
 
-import math
 import queue
 import threading
 from collections.abc import Generator, Iterator, Sequence
@@ -56,7 +55,6 @@ class Feed:
     directions: tuple[Direction, ...] = ("forward", "backward")
     rank: int = 0
     world: int = 1
-    sampled: float = math.inf  # batches from the run's first on that have negatives
 
     def __post_init__(self) -> None:
         train, data = self.recipe.train, self.recipe.data
@@ -188,8 +186,7 @@ class Feed:
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32], int] | None:
         train, vocabulary = self.recipe.train, self.corpus.vocabulary_size
         # All words drawn would be the full softmax by a long way: the last are slow to be found.
-        few = train.negatives < vocabulary and number < self.sampled
-        if train.softmax != "sampled" or not few:
+        if train.softmax != "sampled" or train.negatives >= vocabulary:
             return None
         rng = np.random.default_rng([train.seed, 1, number, direction, self.rank])
         drawn, tries = draw_negatives(vocabulary, train.negatives, rng)

@@ -49,7 +49,7 @@ class Recorder:
     def __init__(self, work: Callable[[Step], None], generator: torch.Generator) -> None:
         """Take what a step does, on tensors that stay where they are, and dropout's generator."""
         self._work, self._generator = work, generator
-        self._graphs: dict[tuple[int, ...], tuple[Step, torch.cuda.CUDAGraph]] = {}
+        self._graphs: dict[tuple[int, int], tuple[Step, torch.cuda.CUDAGraph]] = {}
         self._pool = torch.cuda.graph_pool_handle()
         self._held = 0  # bytes of the pool, which all recordings share
 
@@ -84,13 +84,11 @@ class Recorder:
             torch.cuda.empty_cache()
 
 
-def _size(step: Step) -> tuple[int, ...]:
-    drawn = [side.negatives for side in step.sides.values()]
-    counts = [0 if negatives is None else len(negatives.ids) for negatives in drawn]
+def _size(step: Step) -> tuple[int, int]:
     if step.ragged is not None:
-        return len(step.ragged.spelt), step.ragged.windows, *counts
+        return len(step.ragged.spelt), step.ragged.windows
     assert step.words is not None
-    return len(step.words), 0, *counts
+    return len(step.words), 0
 
 
 def _copy(step: Step, home: Step) -> None:

@@ -298,7 +298,6 @@ class Trainer:
             self.directions,
             rank=self.processes.rank,
             world=self.processes.world,
-            sampled=self.plan.sampled * train.accumulate,
         )
         update = self._update()
         log = Log(self.run_folder, self.step, enabled=self.processes.first)

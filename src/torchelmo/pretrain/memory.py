@@ -340,7 +340,7 @@ def _made_up_step(
     for name in names:
         resets = zeros(steps, rows).bool() if recipe.data.reset_share else None
         negatives = None
-        if train.softmax == "sampled" and not train.full_share:  # all words take more
+        if train.softmax == "sampled":
             drawn = min(train.negatives, vocabulary)
             negatives = Negatives(zeros(drawn), zeros(drawn).float(), drawn)
         sides[name] = Side(zeros(steps, rows), zeros(steps, rows), resets, negatives)

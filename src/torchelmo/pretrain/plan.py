@@ -23,7 +23,6 @@ class Plan:
     tokens_per_step: int  # of one direction, all processes together
     train_pairs: int  # an epoch's predictions in one direction
     parameters: int
-    sampled: int  # steps from the first on that see a sample of the words, where that is wanted
 
 
 def plan(recipe: Recipe, corpus: Corpus, config: ElmoConfig) -> Plan:
@@ -46,6 +45,4 @@ def plan(recipe: Recipe, corpus: Corpus, config: ElmoConfig) -> Plan:
     count = sum(p.numel() for p in parts)
     if recipe.model.tie:  # one table, counted twice
         count -= corpus.vocabulary_size * config.lstm.projection
-    steps = max(steps, 1)
-    sampled = steps - round(train.full_share * steps)
-    return Plan(steps, steps * per_step / pairs, per_step, pairs, count, sampled)
+    return Plan(max(steps, 1), max(steps, 1) * per_step / pairs, per_step, pairs, count)

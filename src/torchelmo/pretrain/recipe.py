@@ -78,7 +78,6 @@ class TrainRecipe:
     dropout: float = 0.1
     softmax: Literal["sampled", "full", "adaptive"] = "sampled"
     negatives: int = 8192
-    full_share: float = 0.0  # of the steps, the last ones, that see all words and not a sample
     cutoffs: tuple[int, ...] | None = None  # of adaptive: where clusters begin; None: by vocabulary
     div_value: float = 4.0  # of adaptive: each cluster is so many times narrower
     optimizer: Literal["adagrad", "adamw"] = "adagrad"
@@ -113,9 +112,6 @@ class TrainRecipe:
             _check("train.cutoffs", list(self.cutoffs), rising(self.cutoffs), RISING)
             if self.softmax != "adaptive":
                 raise InputError('train.cutoffs is for train.softmax = "adaptive"')
-        _check("train.full_share", self.full_share, 0 <= self.full_share <= 1, "0 to 1")
-        if self.full_share and self.softmax != "sampled":
-            raise InputError('train.full_share is for train.softmax = "sampled"')
         _check("train.div_value", self.div_value, 1 <= self.div_value <= 1000, "1 to 1000")
         _check("train.final_share", self.final_share, 0 <= self.final_share <= 1, "0 to 1")
 
