@@ -125,9 +125,10 @@ def test_every_script_gives_finite_vectors_and_context_of_usual_length(name, tex
     assert np.isfinite(layers).all()
     lengths = np.linalg.norm(layers, axis=2)
     assert (lengths > 0).all()
-    # Bytes that a model has hardly read keep the long vectors they began with, so that layer 0 is
-    # long in scripts foreign to it; clips in the LSTMs hold the layers above.
-    assert (lengths.max(axis=1) < [20, 5, 5] * largest(name)).all()
+    # Bytes that ko-small has hardly read keep the long vectors they began with, so that its layer 0
+    # is long in scripts foreign to it; clips in the LSTMs hold the layers above.
+    first = {"ko-small": 20}.get(name, 5)
+    assert (lengths.max(axis=1) < [first, 5, 5] * largest(name)).all()
 
 
 def test_raw_text_of_every_script(name):
