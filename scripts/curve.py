@@ -12,7 +12,7 @@ from pathlib import Path
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 640, 320, 56, 16, 34, 44
 COLOURS = {"forward": "#3f7cae", "backward": "#4b8f4b"}
-TICKS = (50, 60, 70, 80, 100, 120, 150, 200)
+TICKS = (40, 50, 60, 70, 80, 100, 120, 150, 200)
 
 
 def draw(result: dict) -> str:
