@@ -22,7 +22,7 @@ PROBES = {
     "wic": "WiC by layer (accuracy on dev, %, threshold tuned on train)",
     "homographs": "homographs by layer (accuracy, %, nearest centroid)",
 }
-OPTIONS = ("batch", "unroll", "learning_rate", "dropout")
+OPTIONS = ("batch", "unroll", "learning_rate", "dropout", "weight_decay")
 
 
 def value(row: Json) -> Json:

@@ -12,13 +12,19 @@ from pathlib import Path
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 MODELS = ("en-small", "en-original", "ko-small")
+CURVES = ("en-small", "en-original")
 LANGUAGES = {"en": "English", "ko": "Korean"}
 STATIC = "GloVe"
 CUTS = {"kiwi": "morphemes (kiwi)", "words": "eojeol"}
 SPELLINGS = {"bytes": "bytes", "codepoints": "code points", "jamo": "jamo"}
 TEXTS = {"all": "Wikipedia and books", "wiki-1": "Wikipedia alone"}
-OPTIONS = ("batch", "unroll", "learning_rate", "dropout")
-NAMED = {"batch": "rows", "unroll": "tokens a row", "learning_rate": "learning rate"}
+OPTIONS = ("batch", "unroll", "learning_rate", "dropout", "weight_decay")
+NAMED = {
+    "batch": "rows",
+    "unroll": "tokens a row",
+    "learning_rate": "learning rate",
+    "weight_decay": "weight decay",
+}
 PAPER = {  # perplexity of the biLM before and after an epoch, in the paper
     "conll2003": (103.2, 46.3),
     "sst": (131.5, 78.6),
@@ -105,6 +111,21 @@ def layer_name(name: str) -> str:
     if name == "mix":
         return "best mix"
     return f"layer {name}" + ", spelling alone" * (name == "0") if name.isdigit() else name
+
+
+def trained() -> str:
+    """What each model read, and how fast."""
+    lines: list[Sequence[object]] = [
+        ("model", "text", "tokens, each direction", "tokens a second", "machine")
+    ]
+    for model in MODELS:
+        found = find(f"pretrain/{model}")
+        if found is not None:
+            values, text = found["values"], found["data"].split(";")[0]
+            read, speed = values["curve"][-1]["tokens"], values["tokens_per_second"]["median"]
+            lines.append((model, text, f"{read / 1e6:,.0f} M", f"{speed:,}", found["hardware"]))
+    curves = (f"![{m}: perplexity while training](images/{m}.svg)" for m in CURVES)
+    return section("Training", rows(*lines), "\n\n".join(curves))
 
 
 def perplexity() -> str:
@@ -418,14 +439,20 @@ def english_trials() -> str:
         new, old = (run["valid"][text][start]["perplexity"] for run in (one, other))
         return f"{new / old - 1:+.1%}"
 
-    rate, rows_of_40 = values["rate-5e-3"], values["512x40"]
+    rate, faster, decay = (values[name] for name in ("rate-5e-3", "rate-1e-2", "decay-.01"))
+    rows_of_40, rows_of_80 = values["512x40-5e-3"], values["256x80-5e-3"]
     none, more, dropout = values["reset-0"], values["reset-.3"], values["dropout-.1"]
     said = [
         f"A learning rate of {rate['train']['learning_rate']} instead of "
         f"{base['train']['learning_rate']} changes the perplexity most: {change(rate, base)}.",
+        f"{faster['train']['learning_rate']:g} gives {change(faster, rate)} more.",
         f"{rows_of_40['train']['batch']} rows of {rows_of_40['train']['unroll']} tokens help a "
-        f"warm start ({change(rows_of_40, base)}) and not a cold one "
-        f"({change(rows_of_40, base, 'cold')}).",
+        f"warm start ({change(rows_of_40, rate)}) and not a cold one "
+        f"({change(rows_of_40, rate, 'cold')}), {rows_of_80['train']['batch']} rows of "
+        f"{rows_of_80['train']['unroll']} help it most ({change(rows_of_80, rate)} and "
+        f"{change(rows_of_80, rate, 'cold')}).",
+        f"A weight decay of {decay['train']['weight_decay']} changes nothing "
+        f"({change(decay, rate)}), and keeps what is never read from staying as it began.",
         f"With {base['train']['reset_share']:.0%} of the sentences begun from a zero state a warm "
         f"start is a little worse ({change(base, none)}) and a cold one better "
         f"({change(base, none, 'cold')}); {more['train']['reset_share']:.0%} give no more "
@@ -498,6 +525,6 @@ def _trial(one: dict) -> tuple[float, float, float]:
 
 def models() -> str:
     """All that is known of the packaged models."""
-    parts = [perplexity(), worth(), wic(), wsd(), homographs(), pos(), forms()]
+    parts = [trained(), perplexity(), worth(), wic(), wsd(), homographs(), pos(), forms()]
     filled = [part for part in parts if part]
     return "\n".join(["## Measured\n", *filled]) if filled else ""

@@ -1,34 +1,26 @@
 """`make demo`: what a trained ELMo knows of a few sentences, in one screen.
 
 With the packaged en-small: ambiguous words and how alike they are by layer, who is nearest, a gap
-filled from both sides; with ko-small a Korean word too. Where en-small is not in the package, a
-tiny biLM with random weights takes its place and says so: it shows how everything fits together
-and that context changes a vector, not what words mean.
+filled from both sides; with ko-small a Korean word too.
 """
 
 from __future__ import annotations
 
 import contextlib
 import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from torchelmo.analysis import senses
 from torchelmo.analysis.nearest import unit
 from torchelmo.analysis.neighbours_table import embed, locate
 from torchelmo.analysis.senses import Example
-from torchelmo.config import CharacterConfig, ElmoConfig, LstmConfig
 from torchelmo.elmo import Elmo
 from torchelmo.errors import MissingExtra
 from torchelmo.formats import load
-from torchelmo.formats.model import Model
-from torchelmo.nn.bilm import BiLM
 
 ENGLISH, KOREAN = "en-small", "ko-small"
 Array = npt.NDArray[np.float32]
@@ -64,25 +56,6 @@ BAE = Trio(
 )
 KNOWN = ("birthday gift", "gift for music")  # what nearly repeats the question finds nothing
 GAPS = ("She drank a cup of ___ before breakfast.", "He was born in ___ and studied in London.")
-
-
-def tiny_model() -> Model:
-    """Make a random biLM of the published shape, a hundred times smaller."""
-    torch.manual_seed(0)
-    config = ElmoConfig(
-        characters=CharacterConfig(filters=((1, 16), (2, 32), (3, 64), (4, 64)), highways=1),
-        lstm=LstmConfig(cells=128, projection=32),
-    )
-    return Model(config, BiLM(config).state_dict())
-
-
-def open_english() -> tuple[Elmo, bool]:
-    """Return en-small and True; without it, a random model and False."""
-    if ENGLISH in load.packaged():
-        return Elmo.from_pretrained(load.packaged()[ENGLISH], device="cpu"), True
-    with tempfile.TemporaryDirectory() as scratch:
-        Elmo(tiny_model()).save_pretrained(Path(scratch) / "tiny")
-        return Elmo.from_pretrained(Path(scratch) / "tiny", device="cpu"), False
 
 
 def example(word: str, marked: str) -> Example:
@@ -162,8 +135,6 @@ def fill(elmo: Elmo, sentence: str) -> str:
 
 def korean() -> list[str]:
     """Return lines about a Korean word, or why there are none."""
-    if KOREAN not in load.packaged():
-        return []
     elmo = Elmo.from_pretrained(load.packaged()[KOREAN], device="cpu")
     try:
         lines = compare(elmo, BAE)
@@ -183,25 +154,17 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError):
             stream.reconfigure(errors="replace")  # type: ignore[union-attr]
-    elmo, trained = open_english()
+    elmo = Elmo.from_pretrained(load.packaged()[ENGLISH], device="cpu")
     size = f"{sum(p.numel() for p in elmo.bilm.parameters()) / 1e6:.1f} M parameters"
-    if trained:
-        print(f"{ENGLISH}, {size}, from the package: nothing is downloaded.\n")
-    else:
-        print(f"{ENGLISH} is not in this package: this is a random model of {size}.")
-        print("It shows the mechanics; meaning comes with trained weights.\n")
+    print(f"{ENGLISH}, {size}, from the package: nothing is downloaded.\n")
     for trio in (GIFT, BANK):
         print("\n".join(compare(elmo, trio)) + "\n")
     corpus = [one for one in senses.read("en") if not any(known in one.text for known in KNOWN)]
     print("\n".join(nearest(elmo, GIFT, corpus)) + "\n")
-    if trained:
-        print("Which word fits, judged from the left and from the right?")
-        print("\n".join(fill(elmo, sentence) for sentence in GAPS) + "\n")
-    lines = korean()
-    if lines:
-        print("\n".join(lines) + "\n")
-    model = "" if trained else " --model FOLDER"
-    print(f"Your own files:  torchelmo embed sentences.txt -o vectors.hdf5{model}")
+    print("Which word fits, judged from the left and from the right?")
+    print("\n".join(fill(elmo, sentence) for sentence in GAPS) + "\n")
+    print("\n".join(korean()) + "\n")
+    print("Your own files:  torchelmo embed sentences.txt -o vectors.hdf5")
 
 
 if __name__ == "__main__":
