@@ -22,7 +22,7 @@ from torchelmo.ops import reference
 from torchelmo.ops.backend import choose, compute_dtype
 from torchelmo.ops.reference import LstmWeights
 
-FEW = 32  # rows, up to which a step takes about as long as reading its weights
+FEW = 64  # rows, up to which a step takes about as long as reading its weights
 
 
 def lstmp(
