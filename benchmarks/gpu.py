@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import cProfile
+import itertools
 import pstats
 import statistics
 import tempfile
@@ -42,7 +43,7 @@ NAMES = ("small", "original")
 RECIPES = {"small": "small", "original": "original-fast"}
 ROWS, STEPS = 1024, 20  # of the LSTMs alone
 LARGE = 1_000_000  # tokens; a shorter text is repeated, in new strings
-FEW = 32  # sentences of a small batch
+SIZES = (256, 32)  # sentences of small batches
 FUNCTIONS = 10  # of the host that are named, the slowest
 Sentences = list[list[str]]
 
@@ -208,13 +209,12 @@ def embeddings(name: str, text: Sentences, device: torch.device) -> Iterator[dic
         yield row("device", seconds, copies * tokens)
         elmo.layers(text)
         yield row("host", best(partial(elmo.layers, text), device, each=1), tokens)
-        for size in (256, 32):
+        for size in SIZES:
             batches = [ordered[i : i + size] for i in range(0, len(ordered), size)]
             work = partial(one_by_one, elmo, batches)
             work()
             yield row("host", best(work, device, each=1), tokens, call=f"{size} sentences")
-            mean = size * tokens // len(text)
-            work = partial(stream, elmo, ordered, mean + 2 * size)
+            work = partial(stream, elmo, ordered, small(text, size))
             work()
             yield row("host", best(work, device, each=1), tokens, batch=f"{size} sentences")
         singles = [[words] for words in text[:200]]
@@ -227,17 +227,16 @@ def embeddings(name: str, text: Sentences, device: torch.device) -> Iterator[dic
 
 
 def busy(name: str, text: Sentences, device: torch.device) -> Iterator[dict[str, Any]]:
-    """Yield the milliseconds of a batch of 32 sentences to host memory: of GPU and host, by part.
+    """Yield the milliseconds of a small batch to host memory: of GPU and host, by part.
 
     `host` has the functions that took longest by themselves, as the profiler of Python sees them.
     """
     model = embedding.random_model(name)
     ordered = sorted(text, key=len)
-    mean = FEW * sum(map(len, text)) // len(text)
-    batches = len(text) / FEW
-    for precision in ("float32", "bf16"):
-        elmo = Elmo(model, precision=precision).to(device)
-        work = partial(stream, elmo, ordered, mean + 2 * FEW)
+    elmos = {kind: Elmo(model, precision=kind).to(device) for kind in ("float32", "bf16")}
+    for (precision, elmo), size in itertools.product(elmos.items(), SIZES):
+        batches = len(text) / size
+        work = partial(stream, elmo, ordered, small(text, size))
         for _ in range(2):
             work()
         wall = best(work, device, each=1)
@@ -251,6 +250,7 @@ def busy(name: str, text: Sentences, device: torch.device) -> Iterator[dict[str,
         own = sorted(((t[2], f"{Path(f).name}:{n}") for (f, _, n), t in rows), reverse=True)
         yield {
             "precision": precision,
+            "sentences": size,
             "wall": 1e3 * wall / batches,
             "kernels": sum(t for key, t in times if not key.startswith("Mem")) / batches,
             "copies": sum(t for key, t in times if key.startswith("Mem")) / batches,
@@ -320,6 +320,11 @@ def run_through(elmo: Elmo, sentences: Sentences) -> None:
 def one_by_one(elmo: Elmo, batches: Sequence[Sentences]) -> None:
     for batch in batches:
         elmo.layers(batch)
+
+
+def small(text: Sentences, sentences: int) -> int:
+    """Return the tokens of a batch of so many sentences, boundaries counted."""
+    return sentences * sum(map(len, text)) // len(text) + 2 * sentences
 
 
 def stream(elmo: Elmo, sentences: Sentences, batch_tokens: int) -> None:

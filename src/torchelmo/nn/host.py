@@ -17,9 +17,9 @@ from torchelmo.nn.output import Layers
 from torchelmo.ops import threads
 
 Array = npt.NDArray[np.float32]
-# Results that go to host memory: in pieces, of which so much is on its way at once; and how much
-# more than one thread copies from there.
-HOST_PIECE, HOST_BYTES, SHARED_BYTES = 64 << 20, 192 << 20, 32 << 20
+# Results that go to host memory: in pieces, of which so much is on its way at once (more than a
+# batch: the next one is computed meanwhile); and how much more than one thread copies from there.
+HOST_PIECE, HOST_BYTES, SHARED_BYTES = 64 << 20, 512 << 20, 32 << 20
 
 
 def on_host(
