@@ -124,7 +124,11 @@ def trained() -> str:
             values, text = found["values"], found["data"].split(";")[0]
             read, speed = values["curve"][-1]["tokens"], values["tokens_per_second"]["median"]
             lines.append((model, text, f"{read / 1e6:,.0f} M", f"{speed:,}", found["hardware"]))
-    curves = (f"![{m}: perplexity while training](images/{m}.svg)" for m in CURVES)
+    curves = (
+        f"![{model}: perplexity while training](images/{model}.svg)"
+        for model in CURVES
+        if find(f"pretrain/{model}") is not None
+    )
     return section("Training", rows(*lines), "\n\n".join(curves))
 
 

@@ -164,6 +164,7 @@ def test_trials(page):
 def test_trials_of_settings(page):
     def one(warm, cold, **changes):
         train = {"batch": 8, "unroll": 20, "learning_rate": 0.003, "dropout": 0.0}
+        train["weight_decay"] = 0.0
         wiki, books = (
             {
                 start: {"perplexity": p * times, "bits_per_character": p / 100}
@@ -187,26 +188,32 @@ def test_trials_of_settings(page):
         "reset-0": one(98.0, 120.0, reset_share=0.0),
         "reset-.3": one(101.0, 110.0, reset_share=0.3),
         "rate-5e-3": one(90.0, 99.0, learning_rate=0.005),
-        "512x40": one(97.0, 111.0, batch=4, unroll=40),
+        "rate-1e-2": one(81.0, 90.0, learning_rate=0.01),
+        "decay-.01": one(90.0, 99.0, learning_rate=0.005, weight_decay=0.01),
+        "512x40-5e-3": one(87.3, 99.9, learning_rate=0.005, batch=4, unroll=40),
+        "256x80-5e-3": one(81.0, 99.0, learning_rate=0.005, batch=2, unroll=80),
         "long": {**one(50.0, 55.0, reset_share=0.0), "text": "wiki-1", "tokens": 355_000_000},
     }
     page.write("models/trials-en", values)
     text = page.trials()
     assert text.startswith("## Settings of training, tried on English\n")
     assert "0.005 instead of 0.003 changes the perplexity most: -10.0%" in text
+    assert "-10.0%. 0.01 gives -10.0% more." in text
     assert "4 rows of 40 tokens help a warm start (-3.0%) and not a cold one (+0.9%)" in text
+    assert "2 rows of 80 help it most (-10.0% and +0.0%)" in text
+    assert "A weight decay of 0.01 changes nothing (+0.0%)" in text
     assert "a warm start is a little worse (+2.0%) and a cold one better (-8.3%)" in text
     assert "30% give no more (+1.0% and +0.0%)" in text and "gives -20.0%." in text
     found = lines(text)
-    assert len(found) == 8
+    assert len(found) == 11
     assert found[1] == (
-        "| rows 8, tokens a row 20, learning rate 0.003, dropout 0, reset_share 0.1 | "
-        "100.0 / 110.0 | 1.000 / 1.100 | 200.0 / 220.0 | 55.0 / 55.0 / 55.0 |"
+        "| rows 8, tokens a row 20, learning rate 0.003, dropout 0, weight decay 0, "
+        "reset_share 0.1 | 100.0 / 110.0 | 1.000 / 1.100 | 200.0 / 220.0 | 55.0 / 55.0 / 55.0 |"
     )
     alone = "Wikipedia alone, 355 M tokens, 1,000 targets"
     assert found[-1].startswith(f"| reset_share 0, {alone} | 50.0 / 55.0 |")
 
-    train = {"batch": 8, "unroll": 20, "learning_rate": 0.003, "dropout": 0.1}
+    train = {"batch": 8, "unroll": 20, "learning_rate": 0.003, "dropout": 0.1, "weight_decay": 0.0}
     stored = {
         "recipe": {"train": train, "data": {"reset_share": 0.0}},
         "curve": [{"tokens": 355_000_000}],
