@@ -214,7 +214,7 @@ def embeddings(name: str, text: Sentences, device: torch.device) -> Iterator[dic
             work = partial(one_by_one, elmo, batches)
             work()
             yield row("host", best(work, device, each=1), tokens, call=f"{size} sentences")
-            work = partial(stream, elmo, ordered, small(text, size))
+            work = partial(stream, elmo, ordered, batch_tokens(text, size))
             work()
             yield row("host", best(work, device, each=1), tokens, batch=f"{size} sentences")
         singles = [[words] for words in text[:200]]
@@ -236,7 +236,7 @@ def busy(name: str, text: Sentences, device: torch.device) -> Iterator[dict[str,
     elmos = {kind: Elmo(model, precision=kind).to(device) for kind in ("float32", "bf16")}
     for (precision, elmo), size in itertools.product(elmos.items(), SIZES):
         batches = len(text) / size
-        work = partial(stream, elmo, ordered, small(text, size))
+        work = partial(stream, elmo, ordered, batch_tokens(text, size))
         for _ in range(2):
             work()
         wall = best(work, device, each=1)
@@ -322,7 +322,7 @@ def one_by_one(elmo: Elmo, batches: Sequence[Sentences]) -> None:
         elmo.layers(batch)
 
 
-def small(text: Sentences, sentences: int) -> int:
+def batch_tokens(text: Sentences, sentences: int) -> int:
     """Return the tokens of a batch of so many sentences, boundaries counted."""
     return sentences * sum(map(len, text)) // len(text) + 2 * sentences
 
