@@ -9,6 +9,7 @@ import time
 import pytest
 
 from tasks.tables import TABLE, lasting, write_table
+from torchelmo.apps.cli.experiment import by_reason
 from torchelmo.tasks.experiment import Places, read_table
 from torchelmo.tasks.processes import Settings, execute
 
@@ -119,3 +120,9 @@ def test_refusals(run, home):
     assert "there is no file and no table 'tabel'" in line("experiment", "tabel")
     assert "has no runs 'nouns'" in line(*ARGUMENTS, "--only", "nouns")
     assert not (home / "runs").exists() and not (home / "results").exists()
+
+
+def test_a_reason_is_told_once():
+    failures = {"a/elmo/1": "no file", "b/elmo/1": "no model", "a/elmo/2": "no file"}
+    told = by_reason({**failures, "a/elmo/3": "no file"})
+    assert told == "a/elmo/1 and 2 more (no file); b/elmo/1 (no model)"

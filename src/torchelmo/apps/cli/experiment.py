@@ -6,7 +6,7 @@ import json
 import signal
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -102,8 +102,23 @@ def experiment(
             raise console.Interrupted(message)
         raise typer.Exit(console.fail(message, 128 + signal.SIGTERM))
     if failures:
-        named = "; ".join(f"{name} ({words})" for name, words in failures.items())
-        raise typer.Exit(console.fail(f"{len(failures)} of {len(left)} runs failed: {named}", 1))
+        why = by_reason(failures)
+        raise typer.Exit(console.fail(f"{len(failures)} of {len(left)} runs failed: {why}", 1))
+
+
+def by_reason(failures: Mapping[str, str]) -> str:
+    """Say what failed and why, each reason once.
+
+    >>> by_reason({"a": "no file", "b": "no file", "c": "no file", "d": "no model"})
+    'a and 2 more (no file); d (no model)'
+    """
+    reasons: dict[str, list[str]] = {}
+    for name, words in failures.items():
+        reasons.setdefault(words, []).append(name)
+    return "; ".join(
+        f"{first}{f' and {len(others)} more' if others else ''} ({words})"
+        for words, (first, *others) in reasons.items()
+    )
 
 
 def _collect(table: Table, places: Places, changes: Sequence[str], as_json: bool) -> None:
