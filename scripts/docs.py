@@ -265,7 +265,7 @@ def gpu_limits() -> str:
 
 def gpu_steps() -> str:
     """A step of both stacks by number of rows, beside its least."""
-    found = result("speed/gpu-embedding-slower-host")["values"]
+    found = result("speed/gpu-embedding")["values"]
     columns = [(size, kind) for size in SIZES for kind in ("float32", "bf16")]
     named = " | ".join(f"{size}, {kind}" for size, kind in columns)
     rows = [f"| rows | {named} |", "|---|" + "---|" * len(columns)]
@@ -278,6 +278,22 @@ def gpu_steps() -> str:
         rows.append(f"| {count:,} | {' | '.join(told)} |")
     least = (f"{cells[(*column, 1)]['weights_read']:.0f}" for column in columns)
     rows.append(f"| reading the weights once takes | {' | '.join(least)} |")
+    return "\n".join(rows) + "\n"
+
+
+def gpu_busy() -> str:
+    """What takes the time of small batches that go to host memory, and what the GPU would allow."""
+    found = result("speed/gpu-embedding")["values"]
+    each = found["text"]["tokens"] / found["text"]["sentences"]
+    rows = ["| milliseconds a batch | all | kernels | copies | tokens/s, were kernels all |"]
+    rows.append("|---|---|---|---|---|")
+    rows += [
+        f"| {size}, {row['precision']}, {row['sentences']} sentences | {row['wall']:.1f} | "
+        f"{row['kernels']:.1f} | {row['copies']:.1f} | "
+        f"{1e3 * each * row['sentences'] / row['kernels']:,.0f} |"
+        for size in SIZES
+        for row in found[size]["busy"]
+    ]
     return "\n".join(rows) + "\n"
 
 
@@ -299,10 +315,11 @@ TABLES: dict[str, Callable[[], str]] = {
     "cpu": cpu,
     "finetuning": docs_models.finetuning,
     "gpu": gpu,
+    "gpu_busy": gpu_busy,
     "gpu_embedding": gpu_embedding,
+    "gpu_faster": partial(gpu_embedding, "gpu-embedding-faster-host"),
     "gpu_limits": gpu_limits,
     "gpu_scale": gpu_scale,
-    "gpu_slower": partial(gpu_embedding, "gpu-embedding-slower-host"),
     "gpu_steps": gpu_steps,
     "heads": docs_tasks.heads,
     "kernels": kernels,

@@ -45,7 +45,8 @@ def test_layers(models, text, expected, monkeypatch, batch_tokens, ahead):
 def test_pieces_and_copies_by_threads(models, text, expected, monkeypatch):
     monkeypatch.setattr(host, "HOST_PIECE", 1 << 18)
     monkeypatch.setattr(host, "HOST_BYTES", 1 << 20)
-    monkeypatch.setattr(host, "SHARED_BYTES", 1 << 18)
+    monkeypatch.setattr(host, "OWN_PIECE", 1 << 18)
+    monkeypatch.setattr(host, "OWN_PIECES", 3)
     for own, wanted in zip(models[1].layers(text), expected, strict=True):
         np.testing.assert_allclose(own, wanted, **NEAR)
         assert own.base is None

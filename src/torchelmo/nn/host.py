@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 
@@ -17,9 +18,12 @@ from torchelmo.nn.output import Layers
 from torchelmo.ops import threads
 
 Array = npt.NDArray[np.float32]
-# Results that go to host memory: in pieces, of which so much is on its way at once (more than a
-# batch: the next one is computed meanwhile); and how much more than one thread copies from there.
-HOST_PIECE, HOST_BYTES, SHARED_BYTES = 64 << 20, 512 << 20, 32 << 20
+Sent = tuple[list[int], Layers, torch.cuda.Event | None]  # with an event: on its way
+# Results of a GPU go to host memory in pieces. Where they are taken as they come, so much is on its
+# way at once (more than a batch: the next one is computed meanwhile); where each sentence gets an
+# array, so many pieces, for each of which a thread waits.
+HOST_PIECE, HOST_BYTES = 64 << 20, 512 << 20
+OWN_PIECE, OWN_PIECES = 16 << 20, 8
 
 
 def on_host(
@@ -29,27 +33,34 @@ def on_host(
 
     Its next batch is computed while the last pieces of one are waited for or used.
     """
-    begun: deque[tuple[list[int], Layers, torch.cuda.Event]] = deque()
+    begun: deque[Sent] = deque()
     held = 0
-    for numbers, layers in batches:
-        if not layers.flat.is_cuda:
-            yield numbers, layers
-            continue
-        tokens = HOST_PIECE * layers.flat.shape[1] // max(layers.flat.nbytes, 1)
-        for few, part in _pieces(numbers, layers, tokens):
-            begun.append((few, *_fetch(part)))
-            held += part.flat.nbytes
-            while held > HOST_BYTES:
-                held -= begun[0][1].flat.nbytes
-                yield _arrived(*begun.popleft())
+    for piece in _sent(batches, HOST_PIECE):
+        begun.append(piece)
+        held += piece[1].flat.nbytes
+        while begun and (held > HOST_BYTES or piece[2] is None):
+            held -= begun[0][1].flat.nbytes
+            yield _arrived(*begun.popleft())
     while begun:
         yield _arrived(*begun.popleft())
 
 
+def _sent(batches: Iterable[tuple[list[int], Layers]], size: int) -> Iterator[Sent]:
+    """Begin to copy batches of a GPU to host memory, in pieces of so many bytes."""
+    for numbers, layers in batches:
+        if not layers.flat.is_cuda:
+            yield numbers, layers, None
+            continue
+        tokens = size * layers.flat.shape[1] // max(layers.flat.nbytes, 1)
+        for few, part in _pieces(numbers, layers, tokens):
+            yield few, *_fetch(part)
+
+
 def _arrived(
-    numbers: list[int], layers: Layers, done: torch.cuda.Event
+    numbers: list[int], layers: Layers, done: torch.cuda.Event | None
 ) -> tuple[list[int], Layers]:
-    done.synchronize()
+    if done is not None:
+        done.synchronize()
     return numbers, layers
 
 
@@ -99,38 +110,21 @@ def apart(layers: Layers) -> list[Tensor]:
 def arrays(
     batches: Iterable[tuple[list[int], Layers]],
 ) -> Iterator[tuple[list[int], list[Array]]]:
-    """Yield batches as arrays of sentences; a GPU's small ones are copied several at a time."""
-    numbers: list[int] = []
-    waiting: list[Layers] = []
-    held = 0
-    for few, layers in on_host(batches):
-        numbers += few
-        waiting.append(layers)
-        held += layers.flat.nbytes
-        if held >= SHARED_BYTES or not layers.flat.is_pinned():
-            yield numbers, _copied(waiting)
-            numbers, waiting, held = [], [], 0
-    yield numbers, _copied(waiting)
+    """Yield batches as arrays of sentences; a GPU's are copied by threads, beside what it does."""
+    pieces = _sent(batches, OWN_PIECE)
+    first = list(itertools.islice(pieces, 2))
+    alone = len(first) < 2 or first[0][2] is None
+    work = (partial(_own, *piece) for piece in itertools.chain(first, pieces))
+    yield from threads.ahead(work, 1 if alone else OWN_PIECES)
 
 
-def _copied(batches: Sequence[Layers]) -> list[Array]:
-    """Return the arrays of batches in host memory."""
-    shared = sum(layers.flat.nbytes for layers in batches) >= SHARED_BYTES
-    # One core copies more slowly than a GPU computes.
-    count = max(threads.count(), 1) if shared else 1
-    size = -(-sum(layers.flat.shape[1] for layers in batches) // count)  # tokens of a part
-    out: list[Array] = []
-    work = []
-    for layers in batches:
-        for _, part in _pieces(list(range(len(layers.lengths))), layers, size):
-            (levels, _, width), dtype = part.flat.shape, part.flat.numpy().dtype
-            own = [np.empty((levels, n, width), dtype) for n in part.lengths]
-            work.append(partial(_split, part, own))
-            out += own
-    threads.run(work)
-    return out
-
-
-def _split(layers: Layers, out: Sequence[Array]) -> None:
+def _own(
+    numbers: list[int], layers: Layers, done: torch.cuda.Event | None
+) -> tuple[list[int], list[Array]]:
+    """Copy each sentence to an array of its own, in host memory."""
+    (levels, _, width), dtype = layers.flat.shape, layers.flat.numpy().dtype
+    out = [np.empty((levels, count, width), dtype) for count in layers.lengths]
     homes = [torch.from_numpy(home) for home in out]
+    _arrived(numbers, layers, done)
     torch.split_with_sizes_copy(layers.flat, list(layers.lengths), dim=1, out=homes)
+    return numbers, out
