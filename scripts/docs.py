@@ -13,7 +13,6 @@ import json
 import re
 import sys
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import docs_models
@@ -206,9 +205,9 @@ def gpu() -> str:
     return "\n".join(rows) + "\n"
 
 
-def gpu_embedding(file: str = "gpu-embedding") -> str:
+def gpu_embedding() -> str:
     """Embedding on a GPU, by place and batch."""
-    found = result(f"speed/{file}")
+    found = result("speed/gpu-embedding")
     kinds = [
         ("layers on the device, words seen before", {"to": "device"}),
         ("... no word seen before", {"to": "device", "words": "unseen"}),
@@ -265,7 +264,7 @@ def gpu_limits() -> str:
 
 def gpu_steps() -> str:
     """A step of both stacks by number of rows, beside its least."""
-    found = result("speed/gpu-embedding")["values"]
+    found = result("speed/gpu-steps")["values"]
     columns = [(size, kind) for size in SIZES for kind in ("float32", "bf16")]
     named = " | ".join(f"{size}, {kind}" for size, kind in columns)
     rows = [f"| rows | {named} |", "|---|" + "---|" * len(columns)]
@@ -317,7 +316,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "gpu": gpu,
     "gpu_busy": gpu_busy,
     "gpu_embedding": gpu_embedding,
-    "gpu_faster": partial(gpu_embedding, "gpu-embedding-faster-host"),
     "gpu_limits": gpu_limits,
     "gpu_scale": gpu_scale,
     "gpu_steps": gpu_steps,
