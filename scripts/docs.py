@@ -328,6 +328,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "parity": parity,
     "prepare": prepare,
     "tasks": docs_tasks.tasks,
+    "tasks_brief": docs_tasks.brief,
     "training": training,
     "trials": docs_models.trials,
 }

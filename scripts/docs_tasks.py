@@ -73,6 +73,17 @@ def comparison(found: dict[str, dict]) -> list[str]:
     return rows(*lines)
 
 
+def brief() -> str:
+    """The paper's tasks, a line each."""
+    lines = [["", "without ELMo", "with en-small", "error cut", "in the paper"]]
+    for name, one in results().items():
+        if all(arm in one["paper"] for arm in ARMS):
+            task = f"{NAMES.get(name, name)} ({one['metric']})"
+            cut = "" if one["error_cut"] is None else f"{one['error_cut']:.1f} %"
+            lines.append([task, *(figure(one[arm]) for arm in ARMS), cut, papers(one["paper"])[1]])
+    return "\n".join(rows(*lines)) + "\n" if len(lines) > 1 else ""
+
+
 def mixes(found: dict[str, dict]) -> list[str]:
     """What the tasks took of each layer, means over seeds."""
     lines: list[list[str]] = [["task", "place", "s, from the token layer up", "gamma"]]

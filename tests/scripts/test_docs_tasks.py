@@ -43,7 +43,7 @@ def write(folder, name, seeds, paper):
 
 
 def test_nothing_is_said_of_what_is_not_there(page):
-    assert page.tasks() == ""
+    assert page.tasks() == "" and page.brief() == ""
 
 
 def test_the_tables(page, tmp_path):
@@ -62,6 +62,10 @@ def test_the_tables(page, tmp_path):
     ]
     assert "| named entities | input | 0.20 0.50 0.30 | 2.00 |" in table
     assert "| named entities | 1,200 / 20 / 30 | 9 | 3 to 5 | 1.5 / 1.5 | a reed |" in table
+    assert page.brief().splitlines()[2:] == [  # those of the paper alone
+        "| entailment (f1) | 80.50 ± 0.71 | 86.50 ± 0.71 | 30.8 % | 5.8 % |",
+        "| named entities (f1) | 81.00 ± 1.00 | 87.00 ± 1.00 | 31.6 % | 21.0 % |",
+    ]
 
 
 def test_results_of_other_kinds_are_passed_over(page, tmp_path):
