@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 
@@ -112,10 +112,18 @@ def arrays(
 ) -> Iterator[tuple[list[int], list[Array]]]:
     """Yield batches as arrays of sentences; a GPU's are copied by threads, beside what it does."""
     pieces = _sent(batches, OWN_PIECE)
-    first = list(itertools.islice(pieces, 2))
-    alone = len(first) < 2 or first[0][2] is None
-    work = (partial(_own, *piece) for piece in itertools.chain(first, pieces))
-    yield from threads.ahead(work, 1 if alone else OWN_PIECES)
+    begun = deque(itertools.islice(pieces, 1))
+    if begun and begun[0][2] is not None:  # threads are for more than one piece
+        begun.extend(itertools.islice(pieces, 1))
+    most = OWN_PIECES if len(begun) > 1 else 1
+
+    def work() -> Iterator[Callable[[], tuple[list[int], list[Array]]]]:
+        while begun:
+            yield partial(_own, *begun.popleft())
+        for piece in pieces:
+            yield partial(_own, *piece)
+
+    yield from threads.ahead(work(), most)
 
 
 def _own(
